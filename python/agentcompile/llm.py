@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import queue
 import threading
@@ -324,6 +325,8 @@ class LLM:
         if max_new_tokens is not None and max_new_tokens < 1:
             raise WrongUsage(f"max_new_tokens is {max_new_tokens}, and not at least 1")
         stops = [stop] if isinstance(stop, str) else list(stop or [])
+        if not all(isinstance(each, str) for each in stops):
+            raise TypeError(f"stop is {stop!r}, and neither a text nor a list of texts")
 
         def make(begins, on_piece) -> Answer | None:
             with self._lock:
@@ -364,7 +367,7 @@ class LLM:
         return self._open.position
 
     def truncate(self, tokens: int) -> None:
-        """Forgets all tokens of the sequence but the first so many."""
+        """Forgets all tokens of the sequence but the first so many. There are no logits then, until some are appended."""
         self._open.truncate(tokens)
 
     def next_logits(self) -> np.ndarray:
@@ -381,7 +384,8 @@ class LLM:
         return self._open.save()
 
     def restore(self, state: bytes) -> None:
-        """Goes on from there: with the same package and weights, on the same kind of device."""
+        """Goes on from there: with the same package and weights, on the same kind of device. There are no logits until
+        tokens are appended."""
         self._open.restore(state)
 
 
@@ -392,7 +396,7 @@ def _path(path: str | os.PathLike[str] | None) -> str:
 def _ids(ids: Iterable[int]) -> list[int]:
     if isinstance(ids, (str, bytes)):
         raise TypeError("token ids are integers, and not a text")
-    return [token.__index__() for token in ids]
+    return [operator.index(token) for token in ids]
 
 
 def _conversation(messages: Messages, tools: Tools | None, variables: Mapping[str, Any]) -> str:
@@ -409,7 +413,10 @@ def _sampling(model: _engine.Model, choosing: Mapping[str, float | None]) -> _en
     for name, value in said.items():
         if name not in (*SAMPLING, *PENALTIES):
             raise TypeError(f"{name} is not among {', '.join((*SAMPLING, *PENALTIES))}")
-        setattr(sampling, name, value)
+        try:
+            setattr(sampling, name, value)
+        except TypeError:
+            raise TypeError(f"{name} cannot be {value!r}") from None
     useless = {"top_k", "top_p", "min_p"} & set(said) if sampling.temperature == 0 else ()
     for name in sorted(useless):
         raise WrongUsage(f"{name} has no effect at temperature 0, which takes the likeliest token")

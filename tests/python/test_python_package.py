@@ -198,6 +198,7 @@ def test_errors(site, package, tmp_path):
             lambda: llm.generate("a", temperature=-1), lambda: llm.generate("a", top_k=4, temperature=0), lambda: llm.generate("a", max_new_tokens=0),
             lambda: llm.generate([10**6]), lambda: llm.generate([1] * 257), lambda: llm.generate("a", stop=""), lambda: llm.chat([{"rule": 1}]),
             lambda: llm.chat([], warmth=1), lambda: llm.generate("a", temperature="hot"), lambda: llm.generate([1.5]), lambda: llm.logits("abc"),
+            lambda: llm.generate("a", temperature=1, seed=-1), lambda: llm.generate("a", stop=[1]),
             lambda: open_llm.generate("a"), lambda: stream.answer, bad_callback, lambda: llm.restore(b"no state"), lambda: llm.truncate(10**6),
         ]
         print(json.dumps([[error_of(call) for call in tried], isinstance(BadInput("a"), (Error, ValueError)), llm.generate([1], max_new_tokens=1).ids]))
@@ -215,9 +216,11 @@ def test_errors(site, package, tmp_path):
         ("WrongUsage", "stop at is empty"),
         ("JobFailed|BadInput", ""),
         ("TypeError", "warmth is not among temperature"),
-        ("TypeError", ""),
-        ("AttributeError|TypeError", ""),
+        ("TypeError", "temperature cannot be 'hot'"),
+        ("TypeError", "integer"),
         ("TypeError", "not a text"),
+        ("TypeError", "seed cannot be -1"),
+        ("TypeError", r"stop is \[1\], and neither"),
         ("WrongUsage", "the LLM is closed"),
         ("WrongUsage", "closed before its end"),
         ("ZeroDivisionError", ""),
