@@ -25,6 +25,8 @@ constexpr std::string_view kNotSpace =
 // Letters in circles and squares are alphabetic, and symbols by category.
 constexpr std::string_view kLetterLikeSymbols =
     R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+// Numbers that \w takes for letters, and [\w] does not.
+constexpr std::string_view kLetterLikeNumbers = R"(\xB2\xB3\xB9\xBC-\xBE)";
 constexpr std::string_view kHanSince = R"(\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
 
 constexpr std::string_view kCategoryNames[] = {
@@ -172,10 +174,10 @@ class Translator {
       case 'D':
         return inside ? "\\P{Nd}" : in_set(property_members("Nd"), false, true);
       case 'w':
-        return in_set(word(), inside);
+        return inside ? word() : word_character();
       case 'W':
         if (inside) refuse("\\W in a set");
-        return in_set(word(), false, true);
+        return fmt::format("[^{}{}]", word(), kLetterLikeNumbers);
       case 'h':
         return in_set("0-9A-Fa-f", inside);
       case 'H':
@@ -210,11 +212,13 @@ class Translator {
         return {'\\', c};
       case 'b':
         if (inside) return "\\x08";
-        return "\\b";
+        return fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word_character());
+      case 'B':
+        if (inside) refuse("an anchor in a set");
+        return fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word_character());
       case 'A':
       case 'z':
       case 'Z':
-      case 'B':
       case 'G':
       case 'R':
       case 'X':
@@ -232,6 +236,8 @@ class Translator {
     return property_members("L") + property_members("M") + property_members("Nd") +
            property_members("Nl") + property_members("Pc") + std::string(kLetterLikeSymbols);
   }
+
+  static std::string word_character() { return fmt::format("[{}{}]", word(), kLetterLikeNumbers); }
 
   std::string property(bool negative, bool inside) {
     if (!at("{")) refuse("\\p without a name in braces");

@@ -423,3 +423,22 @@ def test_one_character_a_million_times(kind, character, tmp_path):
     subprocess.run([PROGRAM, "tokenize", tmp_path], input=data, capture_output=True, check=True)
     ended = os.times()
     assert (ended.children_user - began.children_user) + (ended.children_system - began.children_system) < 2
+
+
+def tokenizer_of(**parts) -> dict:
+    """tokenizer.json of one token, which stands for whatever is left of a text."""
+    model = {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0}}
+    return {"version": "1.0", "added_tokens": [], "model": model, **parts}
+
+
+@pytest.mark.parametrize("pattern", [r"\w", r"\W", r"[\w]", r"[^\w]", r"\b", r"\B", r"\b.", r".\B", r"\w\b\W"])
+def test_words_of_regular_expressions(pattern, tmp_path):
+    """Numbers above the line, marks, underscores and what is in circles: Oniguruma has its own idea of a word."""
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_of(pre_tokenizer=split)))
+    characters = [*map(chr, range(0x100)), *"\u0301\u0345\u0903\u20dd\u203f\u2160\u2460\u24b6\uff3f\u0660日"]
+    inputs = [before + one + after for one in characters for before in ("", "a", "-") for after in ("", "b", "\u0301", ".")]
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    got = run_lines("tokenize", tmp_path, inputs)
+    wrong = [text for text, one in zip(inputs, got, strict=True) if one["ids"] != tokenizer.encode(text).ids]
+    assert not wrong
