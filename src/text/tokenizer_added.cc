@@ -63,7 +63,9 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, bool sp
       if (!is_white_space(next_character(text, next))) break;
       end = next;
     }
-    // A token whose beginning an earlier one took with the space after it.
+    // A token whose beginning an earlier one took with the space after it. Of one that takes the
+    // space before it nothing may be left.
+    if (token->lstrip && end <= done) continue;
     begin = std::max(begin, done);
     if (done < begin) parts.push_back({done, begin});
     parts.push_back({begin, end, token});

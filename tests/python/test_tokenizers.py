@@ -442,3 +442,21 @@ def test_words_of_regular_expressions(pattern, tmp_path):
     got = run_lines("tokenize", tmp_path, inputs)
     wrong = [text for text, one in zip(inputs, got, strict=True) if one["ids"] != tokenizer.encode(text).ids]
     assert not wrong
+
+
+def test_added_tokens_that_take_each_others_space(tmp_path):
+    """One that takes the space before it may find that the one before has taken it all, and itself."""
+    added = [
+        {"id": id, "content": content, "special": False, "normalized": False, "single_word": False}
+        for id, content in ((1, "\n"), (2, "x"))
+    ]
+    for sides in range(16):
+        for i, token in enumerate(added):
+            token["lstrip"], token["rstrip"] = bool(sides >> 2 * i & 1), bool(sides >> 2 * i & 2)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_of(added_tokens=added)))
+        tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+        inputs = ["\n\n", "a\n \n\nb", "x \n x", "x\nx\n", " \n\n x\n\n\n", "\r\n\r\nx"]
+        truth = [truth_of(lambda text: tokenizer.encode(text).ids, text) for text in inputs]
+        assert truth.count(None) < len(truth)
+        for text, got, want in zip(inputs, run_lines("tokenize", tmp_path, inputs), truth, strict=True):
+            assert want is None or got["ids"] == want, (sides, text)
