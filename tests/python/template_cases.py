@@ -111,7 +111,7 @@ nested.keys()|list, nested.values()|list|length, nested.items() if false else 1,
 numbers.index(2), numbers.count(2), (1, 2, 1).count(1)
 tools|tojson, tools[0]|tojson(indent=2), tools|tojson(indent=4)
 mixed|tojson, none|tojson, true|tojson, 1.5|tojson, "é\\n\\"\\\\\\t\\u0001/"|tojson, html|tojson, {}|tojson, []|tojson(indent=2), {"a": [], "b": {}}|tojson(indent=1)
-{"b": 1, "a": [1, 2]}|tojson(sort_keys=true), {"b": 1, "a": 2}|tojson(separators=(",", ":")), "é"|tojson(ensure_ascii=true), "\U0001f600"|tojson(ensure_ascii=true), {1: 2, true: 3, none: 4, 1.5: 5}|tojson, (1, 2)|tojson, [1]|tojson(indent="--")
+{"b": 1, "a": [1, 2]}|tojson(sort_keys=true), {"b": 1, "a": 2}|tojson(separators=(",", ":")), "é\\x7f"|tojson(ensure_ascii=true), "İ".lower(), "İx"|capitalize, "\U0001f600"|tojson(ensure_ascii=true), {1: 2, true: 3, none: 4, 1.5: 5}|tojson, (1, 2)|tojson, [1]|tojson(indent="--")
 1e22|tojson, 1e-7|tojson, 100.0|tojson, big|tojson
 messages|tojson
 numbers|sort, numbers|sort(reverse=true), names|sort, names|sort(case_sensitive=true), names|sort(reverse=true), people|sort(attribute="age")|map(attribute="name")|list, people|sort(attribute="age,name")|map(attribute="name")|list, people|sort(attribute="age", reverse=true)|map(attribute="name")|list

@@ -129,6 +129,7 @@ std::string upper_of(char32_t character) {
 }
 
 std::string lower_of(char32_t character) {
+  if (character == 0x130) return "i\u0307";  // the only one that becomes several
   std::string text;
   append_character(
       text, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character))));

@@ -73,7 +73,6 @@ class Writer {
   }
 
   void escape(char32_t character) {
-    if (character == 0x7f) return add("\x7f");
     if (character < 0x10000) return add(fmt::format("\\u{:04x}", static_cast<unsigned>(character)));
     const auto rest = static_cast<unsigned>(character - 0x10000);
     add(fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff)));
