@@ -1,12 +1,14 @@
 #include "capture/download_progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 
 #include "base/print_stderr.h"
+#include "base/progress.h"
 
 namespace ac {
 namespace {
@@ -33,10 +35,14 @@ void draw_bar(const DownloadProgress& progress, Clock::time_point begin) {
                      : 1;
   const int filled = static_cast<int>(part * kBarWidth);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  print_stderr("\r\x1b[K[{:#<{}}{:.<{}}] {:3.0f} %  {} of {}  {}", "", filled, "",
-               kBarWidth - filled, 100 * part, show_bytes(progress.bytes),
-               show_bytes(progress.total), progress.file);
-  if (progress.bytes == progress.total) print_stderr("  {:.0f} s\n", seconds);
+  std::string line = fmt::format("[{:#<{}}{:.<{}}] {:3.0f} %  {} of {}  {}", "", filled, "",
+                                 kBarWidth - filled, 100 * part, show_bytes(progress.bytes),
+                                 show_bytes(progress.total), progress.file);
+  if (progress.bytes == progress.total) line += fmt::format("  {:.0f} s", seconds);
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  print_stderr("\r\x1b[K{}{}", fitted(line, known ? size.ws_col : 80),
+               progress.bytes == progress.total ? "\n" : "");
   std::fflush(stderr);
 }
 

@@ -5,8 +5,11 @@ import hashlib
 import json
 import os
 import pty
+import re
 import signal
+import struct
 import subprocess
+import termios
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -451,8 +454,11 @@ def test_an_interrupt_leaves_what_can_be_resumed(hub, tmp_path):
     assert hub.requested("model.safetensors")[-1]["Range"] == "bytes=40000-"
 
 
-def test_a_terminal_gets_a_bar(hub, tmp_path):
+@pytest.mark.parametrize("columns, end", [(100, "kB  model.safetensors  0 s"), (60, "kB of 100....")])
+def test_a_terminal_gets_a_bar(columns, end, hub, tmp_path):
+    """Which fits into a row: a longer one could not be drawn again."""
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
         [*PULL, MODEL], env=environment(hub, tmp_path), stdout=subprocess.DEVNULL, stderr=theirs
     )
@@ -460,7 +466,8 @@ def test_a_terminal_gets_a_bar(hub, tmp_path):
     assert process.wait(timeout=20) == 0
     shown = os.read(ours, 100_000).decode()
     os.close(ours)
-    assert "\r" in shown and "100 %  100.2 kB of 100.2 kB  model.safetensors" in shown
+    rows = re.split(r"\r\n|\r\x1b\[K", shown)
+    assert all(len(row) < columns for row in rows) and any("100 %  100.2" in row and row.endswith(end) for row in rows)
 
 
 def test_a_lock_of_huggingface_hub_is_waited_for(hub, tmp_path):
