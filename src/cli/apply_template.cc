@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/run_request.h"
 #include "text/chat_template.h"
 
 namespace ac {
@@ -18,7 +19,7 @@ struct ApplyTemplate {
 
   void run() const {
     const ChatTemplates templates = ChatTemplates::load(source);
-    const Json values = read_json(input);
+    const Json values = parse_json(read_whole(input), input == "-" ? "stdin" : input);
     const bool has_tools =
         values.is_object() && values.contains("tools") && !values["tools"].is_null();
     const std::string prompt = templates.choose(name, has_tools).render(values);
@@ -42,8 +43,8 @@ void add_apply_template_command(CLI::App& app) {
       ->required();
   command
       ->add_option("--input", apply->input,
-                   "A JSON file: an object with messages, and if needed tools, documents, "
-                   "add_generation_prompt and any other variable of the template")
+                   "A JSON file, or - for stdin: an object with messages, and if needed tools, "
+                   "documents, add_generation_prompt and any other variable of the template")
       ->type_name("FILE")
       ->required();
   command->add_option("--name", apply->name,

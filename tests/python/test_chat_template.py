@@ -197,6 +197,8 @@ def test_prints_the_prompt_to_the_byte(tmp_path, chat):
     template.write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ bos_token }}|")
     assert program("apply-template", template, "--input", chat).stdout == "<user>Hi\n|"
     assert json.loads(program("apply-template", template, "--input", chat, "--json").stdout) == {"prompt": "<user>Hi\n|"}
+    assert program("apply-template", template, "--input", "-", stdin=chat.read_text()).stdout == "<user>Hi\n|"
+    assert "stdin: not valid JSON" in program("apply-template", template, "--input", "-", stdin="{", expect=3).stderr
 
 
 def test_where_templates_come_from(tmp_path, chat):
