@@ -1,11 +1,15 @@
+#include <fcntl.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <iostream>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -58,8 +62,28 @@ void check_command(const CLI::App& app, int argc, char** argv) {
                   nearest, fmt::join(names, ", "));
 }
 
+// A stream that was closed is nothing that can be read or written. Else the next file that is
+// opened takes its number, and what is meant for the stream goes into that file.
+void occupy_closed_streams() {
+  for (const auto& [stream, mode] :
+       {std::pair(STDIN_FILENO, O_WRONLY), std::pair(STDOUT_FILENO, O_RDONLY),
+        std::pair(STDERR_FILENO, O_WRONLY)})
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", mode);
+}
+
+// Also of what was printed earlier and could not be written then.
+void check_written() {
+  const bool failed = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) != 0 || failed || !std::cout.flush())
+    ac::job_failed("cannot write the result to stdout");
+}
+
 int say(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  if (error.get_exit_code() == 0) {  // --help, --version
+    app.exit(error);
+    check_written();
+    return 0;
+  }
   std::string command = "agentcompile";
   for (const CLI::App* used = &app; !used->get_subcommands().empty();) {
     used = used->get_subcommands().front();
@@ -69,9 +93,21 @@ int say(const CLI::App& app, const CLI::ParseError& error) {
   return static_cast<int>(ac::Fault::wrong_usage);
 }
 
+int run(CLI::App& app, int argc, char** argv) {
+  try {
+    check_command(app, argc, argv);
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return say(app, error);
+  }
+  check_written();
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_closed_streams();
   ac::end_on_signals();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of a file's size is an error instead
   CLI::App app("Compiles a PyTorch or HuggingFace decoder to a native engine, and runs it.",
@@ -107,11 +143,7 @@ int main(int argc, char** argv) {
   ac::add_worker_command(app);
   app.footer(kFooter);  // now: commands would take it over
   try {
-    check_command(app, argc, argv);
-    app.parse(argc, argv);
-    if (std::fflush(stdout) != 0) ac::job_failed("cannot write the result to stdout");
-  } catch (const CLI::ParseError& error) {
-    return say(app, error);
+    return run(app, argc, argv);
   } catch (const ac::Error& error) {
     ac::print_stderr("error: {}\n", error.what());
     return error.exit_code();
@@ -125,5 +157,4 @@ int main(int argc, char** argv) {
     ac::print_stderr("error: {}\n", error.what());
     return static_cast<int>(ac::Fault::job_failed);
   }
-  return 0;
 }

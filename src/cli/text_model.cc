@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "answer/package_text.h"
 #include "base/environment.h"
@@ -247,8 +249,9 @@ void print_text(const std::string& text) {
     std::ranges::replace_if(
         shown, [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; },
         ' ');
-  std::fwrite(shown.data(), 1, shown.size(), stdout);
-  std::fflush(stdout);
+  if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size() ||
+      std::fflush(stdout) != 0)
+    job_failed("cannot write the answer to stdout: {}", std::strerror(errno));
 }
 
 }  // namespace ac

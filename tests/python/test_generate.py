@@ -298,6 +298,31 @@ def test_errors_say_what_to_do(pair, tmp_path):
         assert part in generate(pair.package, *options, expect=2), options
 
 
+def test_an_answer_that_cannot_be_written_is_an_error(pair, tmp_path):
+    command = [PROGRAM, "generate", pair.package, "-p", PROMPT, "-n", "9", "-q"]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    said = "error: cannot write the answer to stdout: No space left on device\n"
+    assert (result.returncode, result.stderr) == (1, said)
+
+
+def test_streams_that_are_closed(pair, tmp_path):
+    """What is meant for them is in none of the files that are open meanwhile."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [PROGRAM, "generate", pair.package, "-p", PROMPT, "-n", "9"]
+    result = subprocess.run(
+        command, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=lambda: os.close(1)
+    )
+    assert result.returncode == 1
+    assert result.stderr == "error: cannot write the answer to stdout: Bad file descriptor\n"
+    result = subprocess.run(
+        command, stdout=subprocess.PIPE, env=environment, preexec_fn=lambda: os.closerange(2, 3)
+    )
+    assert result.returncode == 0 and result.stdout
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept and all(path.stat().st_size == 0 for path in kept)
+
+
 def test_a_source_is_compiled_once(pair, tmp_path):
     cache = tmp_path / "cache"
     # The same kernels need not be built again.

@@ -68,6 +68,13 @@ def test_an_output_that_cannot_be_written_is_an_error_before_the_work(tmp_path):
         assert said.startswith("error: ") and "package" in said and "such-model" not in said
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("help", "compile"), ("completions", "bash")])
+def test_a_result_that_cannot_be_written_is_an_error(arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1 and result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
+
+
 def test_what_the_model_was_not_made_for_is_warned_of(model, cache, tmp_path):
     def compile_it(*options, source=model):
         kept = OPTIONS[2:] if "--chunk" in options else OPTIONS

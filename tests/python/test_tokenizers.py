@@ -460,3 +460,11 @@ def test_added_tokens_that_take_each_others_space(tmp_path):
         assert truth.count(None) < len(truth)
         for text, got, want in zip(inputs, run_lines("tokenize", tmp_path, inputs), truth, strict=True):
             assert want is None or got["ids"] == want, (sides, text)
+
+
+def test_a_text_that_cannot_be_written_is_an_error(folder):
+    """Also where the last of it could be."""
+    ids = json.dumps([1] * 300_000).encode()
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([PROGRAM, "detokenize", folder], input=ids, stdout=full, stderr=subprocess.PIPE)
+    assert (result.returncode, result.stderr) == (1, b"error: cannot write the result to stdout\n")
