@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -62,17 +63,29 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   if (!write_all(file.fd, content)) job_failed("{}: cannot write: {}", path.string(), reason());
 }
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  std::string temporary = path.string() + ".XXXXXX";
-  Descriptor file{mkostemp(temporary.data(), O_CLOEXEC)};
-  if (file.fd < 0) job_failed("{}: cannot create a file beside it: {}", path.string(), reason());
+void write_file_atomically(const std::filesystem::path& given, std::string_view content) {
+  std::error_code error;
+  const std::filesystem::file_status there = std::filesystem::status(given, error);
+  // A pipe or /dev/null is written to, and not replaced by a file.
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    return write_file(given, content);
+  // What a symbolic link leads to is replaced, and not the link.
+  std::filesystem::path path = std::filesystem::canonical(given, error);
+  if (error) path = given;
+  std::string temporary;
+  Descriptor file;
+  for (static std::atomic<int> count = 0; file.fd < 0;) {
+    temporary = fmt::format("{}.{}.{}", path.string(), getpid(), ++count);
+    file.fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file.fd < 0 && errno != EEXIST)
+      job_failed("{}: cannot create a file beside it: {}", path.string(), reason());
+  }
   auto fail = [&](const char* what) {
     const std::string why = reason();
     unlink(temporary.c_str());
     job_failed("{}: cannot {}: {}", path.string(), what, why);
   };
   if (!write_all(file.fd, content)) fail("write");
-  if (fchmod(file.fd, 0644) != 0) fail("set permissions");
   if (fsync(file.fd) != 0) fail("flush");
   if (rename(temporary.c_str(), path.c_str()) != 0) fail("rename into place");
 }

@@ -425,6 +425,24 @@ def test_commands_of_a_chat(pair, tmp_path):
         assert says in chat(pair.package, lines, expect=status)
 
 
+def test_where_a_chat_is_saved(pair, tmp_path):
+    """What a link leads to is written, and so is a pipe; others may read it if the user lets them."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "target.json").write_text("old")
+    (tmp_path / "link.json").symlink_to("target.json")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    lines = ["/system да", *(f"/save {tmp_path / name}" for name in ("link.json", "pipe", "own.json"))]
+    command = [PROGRAM, "chat", pair.package, "-q"]
+    subprocess.run(command, input="\n".join(lines), text=True, check=True, preexec_fn=lambda: os.umask(0o077))
+    said = {"messages": [{"role": "system", "content": "да"}]}
+    assert (tmp_path / "pipe").is_fifo() and json.loads(os.read(pipe, 1 << 16)) == said
+    os.close(pipe)
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "target.json").read_text()) == said
+    assert (tmp_path / "own.json").stat().st_mode & 0o777 == 0o600
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_bytes_that_are_no_text_are_replaced(pair, tmp_path):
     saved = tmp_path / "saved.json"
     said = b"a\xffb\n/system \xc3\n/save " + os.fsencode(saved) + b"\n"
