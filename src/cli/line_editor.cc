@@ -81,6 +81,7 @@ struct LineEditor::Terminal {
     el_set(editor, EL_SETTY, "-d", "-isig", nullptr);
     el_set(editor, EL_ADDFN, "interrupt-line", "Leave this line", &interrupt);
     el_set(editor, EL_BIND, "^C", "interrupt-line", nullptr);
+    el_set(editor, EL_BIND, "^I", "ed-insert", nullptr);  // a tab of what is pasted
   }
   ~Terminal() {
     history_end(history);

@@ -542,7 +542,8 @@ class Terminal:
         os.close(self.file)
 
 
-def test_a_chat_on_a_terminal(pair):
+def test_a_chat_on_a_terminal(pair, tmp_path):
+    saved = tmp_path / "saved.json"
     one = TrueChat(pair).ask("kato é", 8)["text"]
     with Terminal("chat", pair.package, "-n", 400, "--stop", "§§") as terminal:
         terminal.read_until("is ready")
@@ -563,6 +564,15 @@ def test_a_chat_on_a_terminal(pair):
         assert one[:4] in terminal.read_until(one[4:8])
         terminal.type("\x03")
         terminal.read_until("> ")
+        terminal.type("ren\tka\n")
+        terminal.read_until("\r\n")
+        time.sleep(0.5)
+        terminal.type("\x03")
+        terminal.read_until("> ")
+        # A tab of what is pasted is a part of it.
+        terminal.type(f"/save {saved}\n")
+        terminal.read_until("> ")
+        assert "ren\tka" in [message["content"] for message in json.loads(saved.read_text())["messages"]]
         terminal.type("half a line\x03")
         terminal.read_until("> ")
         terminal.type("/nothing\n")
