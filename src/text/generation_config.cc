@@ -63,6 +63,8 @@ GenerationConfig read_generation_config(const std::filesystem::path& folder) {
   const auto count = [&](const char* name, std::optional<std::int64_t>& to) {
     if (value(name) == nullptr) return;
     if (!value(name)->is_number_integer()) wrong(name, "an integer");
+    if (value(name)->is_number_unsigned() && value(name)->get<std::uint64_t>() > INT64_MAX)
+      wrong(name, "an integer of 64 bits");
     to = value(name)->get<std::int64_t>();
   };
   if (const Json* draws = value("do_sample")) {
@@ -75,6 +77,7 @@ GenerationConfig read_generation_config(const std::filesystem::path& folder) {
   number("repetition_penalty", config.repetition_penalty);
   count("top_k", config.top_k);
   count("max_new_tokens", config.max_new_tokens);
+  if (config.max_new_tokens.value_or(0) < 0) wrong("max_new_tokens", "a number of tokens");
   for (const auto& [name, none] : unknown_settings())
     if (const Json* set = value(name); set != nullptr && *set != none)
       config.unknown.emplace_back(name);

@@ -280,6 +280,10 @@ def test_errors_say_what_to_do(pair, tmp_path):
     assert f"has {tokenizer.get_vocab_size()} tokens" in says and "it is another model's" in says
     broken = text_model.with_files(pair.source, tmp_path / "broken", generation_config={"do_sample": True, "top_k": "9"})
     assert "generation_config.json: top_k is \"9\", and not an integer" in generate(pair.package, "--tokenizer", broken, expect=3)
+    for tokens, kind in ((-1, "a number of tokens"), (2**64 - 1, "an integer of 64 bits")):
+        (broken / "generation_config.json").write_text(json.dumps({"max_new_tokens": tokens}))
+        said = f"generation_config.json: max_new_tokens is {tokens}, and not {kind}"
+        assert said in generate(pair.package, "--tokenizer", broken, expect=3)
     (broken / "generation_config.json").write_text(json.dumps({"do_sample": True, "top_p": 7}))
     assert "generation_config.json: top-p 7" in generate(pair.package, "--tokenizer", broken, expect=3)
     for options, part in (
