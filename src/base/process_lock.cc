@@ -45,7 +45,9 @@ ProcessLock::ProcessLock(std::filesystem::path file, const OnWait& on_wait)
   std::filesystem::create_directories(file_.parent_path(), error);
   for (bool said = false;;) {
     lock_ = open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (lock_ < 0) job_failed("{}: cannot make the lock: {}", file_.string(), std::strerror(errno));
+    if (lock_ < 0)
+      job_failed("{}: cannot make the lock: {}", file_.string(),
+                 error ? error.message() : std::strerror(errno));
     if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return;  // a file system without locks
       if (on_wait && !std::exchange(said, true)) on_wait(owner_in(lock_));

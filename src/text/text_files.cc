@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "gguf/gguf_model.h"
 
@@ -20,9 +21,12 @@ std::optional<TextFile> read_text_file(const std::filesystem::path& model, std::
 }
 
 bool has_tokenizer(const std::filesystem::path& model) {
+  if (is_gguf(model)) return GgufFile(model).has("tokenizer.ggml.tokens");
   std::error_code error;
-  return std::filesystem::exists(model / "tokenizer.json", error) ||
-         (is_gguf(model) && GgufFile(model).has("tokenizer.ggml.tokens"));
+  const std::filesystem::path file = model / "tokenizer.json";
+  const bool there = std::filesystem::exists(file, error);
+  if (error == std::errc::permission_denied) bad_input("{}: {}", file.string(), error.message());
+  return there;
 }
 
 }  // namespace ac::text

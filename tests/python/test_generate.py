@@ -272,6 +272,9 @@ def test_errors_say_what_to_do(pair, tmp_path):
     assert "that may not be said" in generate(pair.package, "--chat", prompt="forbidden", expect=1)
     assert f"{tmp_path}/absent" in generate(tmp_path / "absent", expect=3)
     assert "org/absent" in generate("org/absent", expect=3)
+    # Where no folder can be made, root or not.
+    says = program("generate", pair.source, "-p", PROMPT, "-q", expect=1, XDG_CACHE_HOME="/sys/cache").stderr
+    assert "cannot make the lock: " in says and "No such file" not in says
     wide = text_model.with_files(pair.source, tmp_path / "wide")
     tokenizer = Tokenizer.from_file(str(wide / "tokenizer.json"))
     tokenizer.add_tokens([f"more{i}" for i in range(20)])
@@ -300,6 +303,19 @@ def test_errors_say_what_to_do(pair, tmp_path):
         (("--prompt-file", "x"), "excludes"),
     ):
         assert part in generate(pair.package, *options, expect=2), options
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-U", "true"], capture_output=True).returncode != 0,
+    reason="needs to be nobody, who may not read what root may",
+)
+def test_a_folder_that_may_not_be_read(pair, tmp_path):
+    closed = text_model.with_files(pair.source, tmp_path / "closed")
+    closed.chmod(0)
+    command = ["unshare", "-U", PROGRAM, "generate", closed, "-p", PROMPT]
+    result = subprocess.run(command, capture_output=True, text=True)
+    closed.chmod(0o700)
+    assert (result.returncode, result.stderr) == (3, f"error: {closed}/tokenizer.json: Permission denied\n")
 
 
 def test_an_answer_that_cannot_be_written_is_an_error(pair, tmp_path):
