@@ -147,7 +147,7 @@ missing == missing2, missing == none, missing in [1], missing|list, missing|join
 dict(a=1, b=2), dict({"x": 1}, y=2), dict([("a", 1)]), dict()
 namespace(a=1).a, namespace({"a": 2}).a, namespace(a=1).b is defined, namespace(a=1)
 cycler("a", "b").next(), joiner("|")(), joiner()() ~ "x"
-strftime_now("%Y") == strftime_now("%Y"), strftime_now("%d %b %Y")|length
+strftime_now("%Y") == strftime_now("%Y"), strftime_now("%d %b %Y")|length, strftime_now("[%Z%z%%Z]")
 [1, 2, 3,], {"a": 1,}, (1, 2,), dict(a=1,)
 [[1, 2], [3]]|map("sum")|list, [[3, 1], [2]]|map("sort")|list, [{"a": {"b": 1}}]|map(attribute="a.b")|list, [[1, 2]]|map(attribute=0)|list, [[1, 2]]|map(attribute="1")|list
 "abc"|map("upper")|join, "a b"|replace(" ", "")|upper|lower|length
