@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -228,8 +231,21 @@ struct Compile {
     const bool runs_here = options.device.sm == 0 || !device_name.empty();
     if (runs_here)
       fmt::print("Generate with it:  agentcompile {} {} {} --max-new-tokens 16\n",
-                 speaks ? "generate" : "run", output, speaks ? "-p 'Hello'" : "--ids 1,2,3");
-    fmt::print("What was chosen:   agentcompile inspect {} --stage selection\n", output);
+                 speaks ? "generate" : "run", as_word(output),
+                 speaks ? "-p 'Hello'" : "--ids 1,2,3");
+    fmt::print("What was chosen:   agentcompile inspect {} --stage selection\n", as_word(output));
+  }
+
+  // As a shell takes it.
+  static std::string as_word(const std::string& text) {
+    const auto is_plain = [](unsigned char c) {
+      return std::isalnum(c) || c >= 0x80 ||
+             std::string_view("_./:@%+=,-").find(static_cast<char>(c)) != std::string_view::npos;
+    };
+    if (std::ranges::all_of(text, is_plain)) return text;
+    std::string word = "'";
+    for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+    return word + "'";
   }
 
   static std::string place(const Compiled& compiled) {

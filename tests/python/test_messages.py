@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -98,12 +99,13 @@ def test_what_the_model_was_not_made_for_is_warned_of(model, cache, tmp_path):
 
 
 def test_the_result_says_what_to_do_next(model, cache, tmp_path):
-    package = tmp_path / "package"
+    """By commands that a shell takes."""
+    package = tmp_path / "somebody's package"
     said = program("compile", model, "-o", package, *OPTIONS, "-q", XDG_CACHE_HOME=str(cache)).stdout
     assert f"{package} is ready: a program for the CPU with" in said
     assert re.search(r"decode: (\d+) regions, 0 computed by generated kernels, \1 by the plain fallback", said)
     command = next(line for line in said.splitlines() if line.startswith("Generate with it:"))
-    words = command.split("agentcompile ")[1].split()
+    words = shlex.split(command.split("agentcompile ")[1])
     assert program(*words).returncode == 0
 
 
