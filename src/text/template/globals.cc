@@ -123,7 +123,7 @@ Value strftime_now(Renderer&, const Arguments& arguments) {
   std::timespec_get(&now, TIME_UTC);
   std::tm local{};
   localtime_r(&now.tv_sec, &local);
-  local.tm_isdst = -1, local.tm_zone = "";  // Python's time has no zone: %z and %Z are empty
+  local.tm_isdst = -1, local.tm_zone = "";   // Python's time has no zone: %z and %Z are empty
   std::string format = given.text(0) + "|";  // so that an empty result is no failure
   if (format.size() > 4096) fail("strftime_now() with a format of more than 4096 bytes");
   for (std::size_t at = 0; at + 1 < format.size(); ++at) {
