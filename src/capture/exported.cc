@@ -47,7 +47,8 @@ class Reader {
     for (std::size_t i = 0; i < file_.nodes.size(); ++i) add_node(file_.nodes[i]);
     add_output();
     verify(model_.graph, path_.string());
-    if (quantization_) check_formats(model_.stores.at("checkpoint"), *quantization_, model_.graph);
+    if (const auto store = model_.stores.find("checkpoint"); store != model_.stores.end())
+      check_formats(store->second, quantization_.value_or(Quantization{}), model_.graph);
     return std::move(model_);
   }
 

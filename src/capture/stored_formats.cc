@@ -62,9 +62,10 @@ class FormatCheck {
       const TensorView view = checkpoint_.require(key, sizes_of(part));
       if (!is_float(view.dtype) && is_float(wanted))
         bad_input(
-            "{}: tensor {} is stored as {}, and quantization_config of config.json says that it is "
-            "{}, not quantized",
-            view.file, quote(key), torch_name(view.dtype), torch_name(wanted));
+            "{}: tensor {} is stored as {}, and config.json{} says that it is {}, not quantized",
+            view.file, quote(key), torch_name(view.dtype),
+            said_.format.is_plain() ? ", which has no quantization_config," : "",
+            torch_name(wanted));
       return;
     }
     const TensorView view = require_stored(checkpoint_, key, sizes_of(part), *in);
@@ -193,7 +194,7 @@ void settle_format(const std::filesystem::path& directory, DType computed, Quant
 
 void check_formats(const std::filesystem::path& directory, const Quantization& said,
                    const Graph& graph) {
-  if (said.format.is_plain() || !has_weights(directory)) return;
+  if (!has_weights(directory)) return;
   const Checkpoint checkpoint = Checkpoint::open_model(directory);
   const FormatCheck check(checkpoint, said);
   for (const Node& node : graph.nodes)

@@ -1,5 +1,5 @@
-// Holds a checkpoint's tensors to the formats that its config says. A weight that is in another
-// format than that has the right name and shape, and wrong values.
+// Holds a checkpoint's tensors to what its config says: names, shapes and formats. A weight that is
+// in another format than that has the right name and shape, and wrong values.
 #pragma once
 
 #include <filesystem>

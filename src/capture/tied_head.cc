@@ -36,7 +36,8 @@ bool same_values(const TensorView& a, const TensorView& b, DType computed) {
 }  // namespace
 
 bool has_weights(const fs::path& directory) {
-  return std::ranges::any_of(fs::directory_iterator(directory), [](const auto& entry) {
+  std::error_code error;
+  return std::ranges::any_of(fs::directory_iterator(directory, error), [](const auto& entry) {
     return entry.path().extension() == ".safetensors";
   });
 }

@@ -211,8 +211,10 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view tensor) const {
 
 TensorView SafetensorsFile::view(const SafetensorsEntry& entry) const {
   if (!entry.dtype)
-    bad_input("{}: dtype {} is not supported (F32, F16, BF16, I32, I64, BOOL and F8_E4M3 are)",
-              where(name_, entry.name), entry.dtype_name);
+    bad_input(
+        "{}: dtype {} is not supported (F32, F16, BF16, I32, I64, BOOL, U8, I8, F8_E4M3 and "
+        "F8_E8M0 are)",
+        where(name_, entry.name), entry.dtype_name);
   const std::span<const std::byte> all = mapped_ ? mapped_->bytes() : bytes_;
   return {entry.name, *entry.dtype, entry.shape, all.subspan(entry.begin, entry.end - entry.begin),
           name_,      nullptr};

@@ -12,6 +12,7 @@ from pathlib import Path
 import once
 import pytest
 import tiny_models
+import torch
 from safetensors.torch import load_file, save_file
 from variants import first_of, varied
 
@@ -239,6 +240,40 @@ def test_damaged_weights(tmp_path, case):
     (model / "config.json").write_text(json.dumps(config))
     (model / "model.safetensors").write_bytes(weights)
     bad_input(model, "mlp.gate_proj.weight", "shape", arguments=run)
+
+
+def changed(case, to, change) -> Path:
+    _, folder, _ = case("llama_gqa")
+    shutil.copytree(folder, to)
+    tensors = load_file(to / "model.safetensors")
+    change(tensors)
+    save_file(tensors, to / "model.safetensors", {"format": "pt"})
+    return to
+
+
+UP = "model.layers.1.mlp.up_proj.weight"
+WRONG_WEIGHTS = {
+    "another shape": (lambda t: t.update({UP: t[UP][1:].clone()}), "has shape [111, 64]"),
+    "missing": (lambda t: t.pop(UP), "there is no tensor"),
+    "codes": (lambda t: t.update({UP: t[UP].to(torch.float8_e4m3fn)}), "has no quantization_config"),
+    "whole numbers": (lambda t: t.update({UP: t[UP].to(torch.int32)}), "stored as int32"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_WEIGHTS)
+def test_wrong_weights_are_told_before_anything_is_compiled(name, case, tmp_path):
+    change, says = WRONG_WEIGHTS[name]
+    model = changed(case, tmp_path / "model", change)
+    bad_input(model, UP, says, "model.safetensors", arguments=("compile", "-q", "-o", tmp_path / "package"))
+    assert not (tmp_path / "package").exists()
+
+
+def test_wrong_weights_of_a_capture_are_told_before_anything_is_compiled(case, tmp_path):
+    model = changed(case, tmp_path / "model", lambda tensors: None)
+    command.capture(str(model), str(tmp_path / "capture.json"), effort="none")
+    shutil.rmtree(model)
+    changed(case, model, WRONG_WEIGHTS["codes"][0])
+    bad_input(tmp_path / "capture.json", UP, "float8_e4m3fn", arguments=("compile", "-q", "-o", tmp_path / "package"))
 
 
 def test_wrong_usage(case):
