@@ -190,6 +190,7 @@ Model capture_native(const std::filesystem::path& directory) {
   model.graph = build_decoder(config, name_of(directory));
   model.stores = {{"checkpoint", directory}};
   check_formats(directory, config.quantization, model.graph);
+  warn_of_unread(directory, model.graph);
   model.architecture = config.architecture;
   return model;
 }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/warning.h"
 #include "capture/tied_head.h"
 #include "checkpoint/weight_part.h"
 #include "ir/weights.h"
@@ -166,6 +168,14 @@ void settle_order(const Checkpoint& checkpoint, Quantization& said) {
   said.format.listed = !found;
 }
 
+// Whether a model that reads this tensor would compute something else. GPTQ's checkpoints have
+// biases of zeros where there are none.
+bool may_count(const Checkpoint& checkpoint, std::string_view key) {
+  if (!key.ends_with(".bias")) return key.ends_with(".weight");
+  return std::ranges::any_of(checkpoint.find(key)->bytes,
+                             [](std::byte byte) { return byte != std::byte{0}; });
+}
+
 DType type_of_scales(const Checkpoint& checkpoint, FileLayout layout, DType otherwise) {
   const std::string_view suffix = layout_traits(layout).scales.suffix;
   for (const std::string& key : checkpoint.keys()) {
@@ -199,6 +209,22 @@ void check_formats(const std::filesystem::path& directory, const Quantization& s
   const FormatCheck check(checkpoint, said);
   for (const Node& node : graph.nodes)
     if (node.op == Op::weight && node.text("store") == "checkpoint") check.check(node);
+}
+
+void warn_of_unread(const std::filesystem::path& directory, const Graph& graph) {
+  if (!has_weights(directory)) return;
+  const Checkpoint checkpoint = Checkpoint::open_model(directory);
+  std::set<std::string> read{kEmbeddingKey, kHeadKey};  // one of which may be a copy of the other
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::weight)
+      for (const Node& part : parts_of(node)) read.insert(part.text("key"));
+  std::vector<std::string> unread;
+  for (const std::string& key : checkpoint.keys())
+    if (!read.contains(key) && may_count(checkpoint, key)) unread.push_back(key);
+  if (unread.empty()) return;
+  warn("{}: tensor {}{} is in no place of the model that config.json describes, and is not used",
+       directory.string(), quote(unread[0]),
+       unread.size() > 1 ? fmt::format(", like {} others,", unread.size() - 1) : "");
 }
 
 }  // namespace ac

@@ -276,6 +276,20 @@ def test_wrong_weights_of_a_capture_are_told_before_anything_is_compiled(case, t
     bad_input(tmp_path / "capture.json", UP, "float8_e4m3fn", arguments=("compile", "-q", "-o", tmp_path / "package"))
 
 
+def test_weights_that_the_model_has_no_place_for_are_a_warning(case, tmp_path):
+    bias, key = "model.layers.0.self_attn.q_proj.bias", "model.layers.7.input_layernorm.weight"
+
+    def zeros(tensors):  # as GPTQ's checkpoints have them
+        tensors[bias] = torch.zeros(64)
+
+    def more(tensors):
+        tensors.update({bias: torch.ones(64), key: torch.ones(64)})
+
+    assert program("inspect", changed(case, tmp_path / "zeros", zeros)).stderr == ""
+    said = program("inspect", changed(case, tmp_path / "more", more)).stderr
+    assert said.count("\n") == 1 and bias in said and "1 others" in said and "not used" in said
+
+
 def test_wrong_usage(case):
     _, folder, _ = case("llama_gqa")
     program(expect=2)
