@@ -154,6 +154,7 @@ DecoderConfig parse_config(const Json& json, const std::string& origin) {
   DecoderConfig result;
   result.architecture = family.architecture;
   result.dtype = read_dtype(config);
+  result.says_dtype = config.has_value("dtype") || config.has_value("torch_dtype");
   result.vocab_size = config.integer("vocab_size", 1, kMaxSize);
   result.hidden_size = config.integer("hidden_size", 1, kMaxSize);
   result.max_positions =

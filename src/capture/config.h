@@ -54,6 +54,7 @@ struct LayerConfig {
 struct DecoderConfig {
   std::string architecture;  // "LlamaForCausalLM"
   DType dtype = DType::f32;  // of weights and activations
+  bool says_dtype = true;    // else a checkpoint does
   std::int64_t vocab_size, hidden_size;
   std::int64_t max_positions;
   double embedding_scale = 1;

@@ -184,6 +184,7 @@ Graph build_decoder(const DecoderConfig& config, std::string name) {
 
 Model capture_native(const std::filesystem::path& directory) {
   DecoderConfig config = read_config(directory / "config.json");
+  if (!config.says_dtype) config.dtype = stored_dtype(directory, config.dtype);
   settle_tied_head(directory, config);
   settle_format(directory, config.dtype, config.quantization);
   Model model;

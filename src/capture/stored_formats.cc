@@ -188,6 +188,14 @@ DType type_of_scales(const Checkpoint& checkpoint, FileLayout layout, DType othe
 
 }  // namespace
 
+DType stored_dtype(const std::filesystem::path& directory, DType otherwise) {
+  if (!has_weights(directory)) return otherwise;
+  const Checkpoint checkpoint = Checkpoint::open_model(directory);
+  for (const char* key : {kEmbeddingKey, kHeadKey})
+    if (const auto view = checkpoint.find(key); view && is_float(view->dtype)) return view->dtype;
+  return otherwise;
+}
+
 void settle_format(const std::filesystem::path& directory, DType computed, Quantization& said) {
   Format& format = said.format;
   if (format.is_plain()) return;

@@ -10,6 +10,10 @@
 
 namespace ac {
 
+// The floating-point type of the checkpoint's embedding, or of its head if that stands for both;
+// `otherwise` where there is none. transformers computes in it where config.json says no type.
+DType stored_dtype(const std::filesystem::path& directory, DType otherwise);
+
 // What no config says of a format, the checkpoint in `directory` does: the type of scales of
 // groups, which is `computed` where there are no weights, and whether columns are of groups in
 // another order than their own.

@@ -290,6 +290,21 @@ def test_weights_that_the_model_has_no_place_for_are_a_warning(case, tmp_path):
     assert said.count("\n") == 1 and bias in said and "1 others" in said and "not used" in said
 
 
+def test_weights_say_the_type_where_the_config_does_not(case, tmp_path):
+    def halve(tensors):
+        tensors.update({key: tensor.to(torch.bfloat16) for key, tensor in tensors.items()})
+
+    model = changed(case, tmp_path / "model", halve)
+    config = json.loads((model / "config.json").read_text())
+    config.pop("dtype", None)
+    (model / "config.json").write_text(json.dumps({**config, "torch_dtype": None}))
+    assert ": bf16[211, 64]" in program("inspect", model, "--stage", "graph").stdout
+    command.capture(str(model), str(tmp_path / "capture.json"), effort="none")
+    assert program("inspect", tmp_path / "capture.json", "--against", model).stdout == "equal\n"
+    (model / "model.safetensors").unlink()
+    assert ": f32[211, 64]" in program("inspect", model, "--stage", "graph").stdout
+
+
 def test_wrong_usage(case):
     _, folder, _ = case("llama_gqa")
     program(expect=2)
