@@ -54,8 +54,10 @@ const Family& find_family(const ConfigFields& config) {
 void refuse_unsupported(const ConfigFields& config) {
   if (config.has_value("per_layer_config"))
     config.fail("per_layer_config", "is set, but layers that differ in size are not supported");
-  if (config.has_value("is_causal") && !config.boolean("is_causal", true))
-    config.fail("is_causal", "is false, but only causal decoders are supported");
+  // transformers takes a null for false.
+  if (config.is_null("is_causal") || !config.boolean("is_causal", true))
+    config.fail("is_causal", fmt::format("is {}, but only causal decoders are supported",
+                                         brief(config["is_causal"])));
 }
 
 DType read_dtype(const ConfigFields& config) {

@@ -177,6 +177,7 @@ TEST_CASE("a bad config is an error that names the file, the field and what was 
       {"Llama", {{"pretraining_tp", "2"}}, "pretraining_tp is 2"},
       {"Qwen3", {{"per_layer_config", "{\"0\": {}}"}}, "per_layer_config is set"},
       {"Llama", {{"is_causal", "false"}}, "is_causal is false"},
+      {"Llama", {{"is_causal", "null"}}, "is_causal is null"},
       // Heads.
       {"Llama", {{"num_key_value_heads", "3"}}, "expected a multiple of num_key_value_heads, 3"},
       {"Llama", {{"num_key_value_heads", "8"}}, "num_attention_heads is 4, expected a multiple"},
