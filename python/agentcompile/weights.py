@@ -16,6 +16,7 @@ from .errors import BadInput, CaptureError
 
 INLINE_LIMIT = 65536
 INDEX = "model.safetensors.index.json"
+CODES = (".weight_packed", ".qweight")  # behind the path of a module
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -128,7 +129,10 @@ class Checkpoint:
         )
 
     def differ(self, name: str, other: str, dtype: torch.dtype) -> bool:
-        """Whether both weights are stored, with different values in the dtype to compute in."""
+        """Whether both weights are stored, with different values in the dtype to compute in. Codes have names of their
+        own, and what they are tied to is plain."""
+        if any(name.removesuffix(".weight") + suffix in self.tensors for suffix in CODES):
+            return True
         stored = [self.by_name.get(each) for each in (name, other)]
         if not all(stored):
             return False

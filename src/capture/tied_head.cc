@@ -1,5 +1,7 @@
 #include "capture/tied_head.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -47,6 +49,15 @@ void settle_tied_head(const fs::path& directory, DecoderConfig& config) {
   const Checkpoint checkpoint = Checkpoint::open_model(directory);
   const std::vector<std::string> keys = checkpoint.keys();
   const auto has = [&](const char* key) { return std::ranges::binary_search(keys, key); };
+  // Codes have names of their own, and the embedding is plain.
+  const StoredFormat head = config.quantization.stored_as("lm_head");
+  const std::string codes = head.format.is_plain()
+                                ? kHeadKey
+                                : fmt::format("lm_head{}", layout_traits(head.layout).codes.suffix);
+  if (codes != kHeadKey && has(codes.c_str())) {
+    config.tied_embeddings = false;
+    return;
+  }
   if (!has(kHeadKey)) return;
   if (!has(kEmbeddingKey))
     config.embedding_key = kHeadKey;

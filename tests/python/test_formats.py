@@ -51,6 +51,17 @@ def test_captured_by_python(name, tmp_path):
     check_reference(tmp_path / "model", write(tmp_path / "model", **CASES_OF_PYTHON[name]), "python")
 
 
+@pytest.mark.parametrize("front_end, name", [("native", "gptq"), ("native", "int4"), ("python", "int4")])
+def test_codes_of_a_head_that_the_config_ties(front_end, name, tmp_path):
+    """They are read: the embedding is another matrix."""
+    case = CASES[name]
+    everything = dict(ignore=["nothing"]) if name == "int4" else dict(lm_head=True, modules_to_not_convert=["nothing"])
+    model = write(tmp_path / "model", **{**case, "quantization": case["quantization"] | everything})
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    (tmp_path / "model/config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    check_reference(tmp_path / "model", model, front_end)
+
+
 def test_a_package_of_what_python_captured(tmp_path):
     write(tmp_path / "model", **CASES_OF_PYTHON["fused, and not among the native architectures"])
     # Captured once: what a folder is captured to on the way is the same.
