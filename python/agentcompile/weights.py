@@ -55,26 +55,37 @@ class Checkpoint:
         self.model = model
 
     def _files(self) -> list:
+        """As the program chooses them when it loads them, and transformers: one whole file goes before an index that
+        names others."""
         index = self.folder / INDEX
+        single = "model.safetensors"
+        has_single = (self.folder / single).exists()
         if index.exists():
             try:
                 files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 raise BadInput(f"{index} is no index of safetensors files: {error}") from error
-            for file in files:
-                if not isinstance(file, str) or file != os.path.basename(file):
-                    raise BadInput(f"{index} names a file outside its folder: {file!r}")
-                if not (self.folder / file).exists():
-                    raise BadInput(f"{index} names {file}, which is missing: fetch it again")
-            return files
-        if (self.folder / "model.safetensors").exists():
-            return ["model.safetensors"]
-        if any(self.folder.glob("*.bin")):
+            if not has_single or single in files:
+                return self._checked(index, files)
+        if has_single:
+            return [single]
+        others = sorted(file.name for file in self.folder.glob("*.safetensors"))
+        if len(others) > 1:
+            raise BadInput(f"{self.folder} has {len(others)} safetensors files and no {INDEX} that says which holds what")
+        if not others and any(self.folder.glob("*.bin")):
             raise BadInput(
                 f"{self.folder} has its weights in .bin files: load the model with transformers "
                 "and save_pretrained() it, which writes safetensors"
             )
-        return []
+        return others
+
+    def _checked(self, index: Path, files: list) -> list:
+        for file in files:
+            if not isinstance(file, str) or file != os.path.basename(file):
+                raise BadInput(f"{index} names a file outside its folder: {file!r}")
+            if not (self.folder / file).exists():
+                raise BadInput(f"{index} names {file}, which is missing: fetch it again")
+        return files
 
     def _read_header(self, file: str) -> None:
         try:

@@ -591,6 +591,14 @@ def test_bad_checkpoints(written, tmp_path):
     expect_error(tmp_path, model, 3, "../evil.safetensors")
     index.write_text('{"weight_map": 7}')
     expect_error(tmp_path, model, 3, "index")
+    index.write_text('{"weight_map": {"a": "gone.safetensors"}}')
+    for file in ("model.safetensors", "of_another_name.safetensors"):  # before an index that names others
+        shutil.copy(written("llama_one_layer")[1] / "model.safetensors", model / file)
+        assert command.main([str(model), "-o", str(tmp_path / "whole.json"), "--no-check"]) == 0
+        (model / file).unlink()
+        index.unlink(missing_ok=True)
+        for shard in model.glob("model-*.safetensors"):
+            shard.unlink()
     model = fresh()
     tensors = load_file(model / "model.safetensors")
     del tensors["model.norm.weight"]
