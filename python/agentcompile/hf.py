@@ -14,6 +14,12 @@ from .export import Model
 
 REFUSED_ROPE = ("dynamic", "longrope", "su")
 LAYER_TYPES = ("full_attention", "sliding_attention")
+OTHER_TASKS = (
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMaskedLM",
+)
 
 
 class _EmptyOnMeta(TorchFunctionMode):
@@ -104,6 +110,11 @@ def check_config(config, model_class) -> None:
             f"{name} keeps a state from token to token: recurrent layers, and models that mix them "
             "with attention, are not supported yet"
         )
+    if not hasattr(config, "vocab_size") and config.get_text_config() is not config:
+        raise CaptureError(
+            f"{name} is a model of text among others, for images or sounds (text_config), which is "
+            "not supported yet: only models of text alone are"
+        )
     for kind in getattr(config, "layer_types", None) or []:
         if kind not in LAYER_TYPES:
             raise CaptureError(
@@ -163,6 +174,8 @@ def _transformers():
 
 def _model_class(transformers, config, config_file: Path):
     for name in getattr(config, "architectures", None) or []:
+        if name.endswith(OTHER_TASKS):
+            raise CaptureError(f"{config_file}: {name} is no language model: its head gives no logits of tokens")
         if name.endswith(("ForCausalLM", "LMHeadModel")) and hasattr(transformers, name):
             return getattr(transformers, name)
     mapping = transformers.MODEL_FOR_CAUSAL_LM_MAPPING

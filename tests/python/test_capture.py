@@ -549,6 +549,18 @@ CONFIGS = {
     "no_type": ("llama_gqa", dict(model_type=None), 3, ["model_type"]),
     "new_type": ("llama_gqa", dict(model_type="llama99"), 3, ["llama99"]),
     "encoder": ("llama_gqa", dict(model_type="clip", architectures=["CLIPModel"]), 1, ["clip"]),
+    "classifier": (
+        "llama_gqa",
+        dict(architectures=["LlamaForSequenceClassification"]),
+        1,
+        ["LlamaForSequenceClassification", "no language model"],
+    ),
+    "images": (
+        "gemma3_text",
+        dict(model_type="gemma3", architectures=["Gemma3ForConditionalGeneration"]),
+        1,
+        ["Gemma3ForConditionalGeneration", "images", "text_config"],
+    ),
     "bad_heads": ("llama_gqa", dict(num_attention_heads=0), 3, ["config.json"]),
 }
 
