@@ -96,7 +96,8 @@ Model WeightsArgument::capture(SourceArguments source, bool quiet) const {
 
 Importance WeightsArgument::calibrate(const Model& model, Progress& progress) const {
   const fs::path& folder = model.stores.at("checkpoint");
-  if (!text::has_tokenizer(folder)) no_tokenizer(folder);
+  if (!text::has_tokenizer(folder))
+    bad_input("{}: --calibrate needs a tokenizer, and there is no tokenizer.json", folder.string());
   const TextIds tokens(text::Tokenizer::load(folder), read_file(calibrate_, kMostText));
   const std::vector<TextIds::Ids> pieces =
       tokens.pieces(std::min(kWindow, model.graph.limit.tokens), tokens_);

@@ -164,6 +164,13 @@ def test_refused(case, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_calibration_needs_a_tokenizer(tmp_path):
+    shutil.copytree(DEMO, tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer*"))
+    arguments = ("-o", tmp_path / "q", "--weights", "fp8", "--calibrate", DEMO / "config.json")
+    refused = program("quantize", tmp_path / "model", *arguments, expect=3)
+    assert "--calibrate needs a tokenizer" in refused.stderr and "--tokenizer" not in refused.stderr
+
+
 def test_what_is_quantized_already(tmp_path):
     quantize(DEMO, tmp_path / "q", "int8")
     again = program("quantize", tmp_path / "q", "-o", tmp_path / "r", "--weights", "fp8", expect=3)
