@@ -1,4 +1,4 @@
-// Options whose value is one of a few words.
+// Options whose value is one of a few words, or a number above zero.
 #pragma once
 
 #include <fmt/ranges.h>
@@ -11,6 +11,19 @@
 #include "base/text.h"
 
 namespace ac {
+
+// CLI11's own message writes the largest number out, in 309 digits.
+inline CLI::Validator at_least_zero(bool but_not_zero) {
+  return {[but_not_zero](const std::string& text) -> std::string {
+            double number = 0;
+            if (!CLI::detail::lexical_cast(text, number)) return {};  // CLI11 says so itself
+            if (but_not_zero ? number > 0 : number >= 0) return {};
+            return fmt::format("{} is not {}", text, but_not_zero ? "above 0" : "0 or above");
+          },
+          but_not_zero ? "POSITIVE" : "NONNEGATIVE"};
+}
+inline const CLI::Validator kPositive = at_least_zero(true);
+inline const CLI::Validator kNotNegative = at_least_zero(false);
 
 template <class Value>
 using Choices = std::vector<std::pair<std::string, Value>>;

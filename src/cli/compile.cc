@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/process_lock.h"
 #include "cli/advisor.h"
+#include "cli/choice.h"
 #include "cli/command_page.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
@@ -326,7 +327,7 @@ void add_compile_command(CLI::App& app) {
       ->add_option("--max-candidates", compile->options.max_candidates,
                    "The most candidates of a region")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->group(kRare);
   command
       ->add_option("--families", compile->options.families,

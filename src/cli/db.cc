@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/table.h"
 #include "build/compile.h"
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "tuning/database.h"
 
@@ -111,7 +112,7 @@ void add_db_command(CLI::App& app) {
   CLI::App* prune = add("prune", "Remove attempts that all given conditions describe");
   prune->add_flag("--superseded", db->which.superseded,
                   "Tried again later, with whatever kernels or toolkit");
-  prune->add_option("--older-than", db->older_than, "Days")->check(CLI::PositiveNumber);
+  prune->add_option("--older-than", db->older_than, "Days")->check(kPositive);
   prune->add_option("--device", db->which.device, "Part of the device's name");
   prune->add_option("--region", db->which.region, "Part of the region's signature");
   prune->callback([db] { db->prune(); });

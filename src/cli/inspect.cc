@@ -182,7 +182,7 @@ void add_inspect_command(CLI::App& app) {
                       "The device that candidates are for: sm_80, sm_89, sm_90, sm_100 or host");
   command
       ->add_option("--max-candidates", inspect->max_candidates, "The most candidates of a region")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_flag("--json", inspect->json, "Print JSON");
   command->add_option("--against", inspect->against,
                       "Say whether another SOURCE gives the same graph (exit code 1 if not)");

@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "base/table.h"
 #include "checkpoint/safetensors.h"
+#include "cli/choice.h"
 #include "cli/command_page.h"
 #include "cli/commands.h"
 #include "cli/weights_argument.h"
@@ -95,7 +96,7 @@ void add_quantize_command(CLI::App& app) {
       ->add_option("--shard-bytes", quantize->shard_bytes,
                    "Begin another file before one has more bytes of tensors than this")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->group(kRare);
   command->add_flag("--json", quantize->json, "Print one object: sizes and each layer's error");
   command->add_flag("--quiet,-q", quantize->quiet, "No progress on stderr");

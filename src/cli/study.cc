@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/table.h"
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/source_arguments.h"
@@ -130,7 +131,7 @@ void add_record(CLI::App& study) {
       ->add_option("--reference-every", record->options.reference_every,
                    "Schedules between two timings of the reference schedule, in the step space")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command
       ->add_option("--random", record->options.drawn,
                    "Draw so many schedules of the whole step space, which is then not bounded by "
@@ -144,7 +145,7 @@ void add_record(CLI::App& study) {
       ->add_option("--stop-after", record->options.stop_after,
                    "Seconds after which no further schedule is timed; 0: no limit")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   command
       ->add_option("--tokens", record->options.tokens,
                    "Tokens of the step whose regions are timed: more than one are a prompt's")
@@ -155,7 +156,7 @@ void add_record(CLI::App& study) {
       ->add_option("--max-candidates", record->options.max_candidates,
                    "The most candidates of a region")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_option("--regions", record->options.regions,
                       "Only regions whose signature or ops have one of these in them");
   command->add_flag("--cover", record->options.cover_only,
@@ -284,12 +285,12 @@ void add_replay(CLI::App& study) {
   command
       ->add_option("--input-price", replay->prices.input,
                    "Of a million tokens of prompts, to tell when proposals pay")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_option("--output-price", replay->prices.output, "Of a million tokens of replies")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command
       ->add_option("--gpu-price", replay->prices.gpu, "Of an hour of the GPU, in the same currency")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command
       ->add_option("--priced", replay->prices.whose,
                    "Who published these prices and when, which the report repeats")

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/table.h"
 #include "cli/advisor.h"
+#include "cli/choice.h"
 #include "cli/command_page.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
@@ -229,7 +230,7 @@ void add_tune_command(CLI::App& app) {
       ->add_option("--budget", tune->options.budget.attempts,
                    "Attempts at each region, or at the step")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   tune->options.proposals.wanted = 0;
   command
       ->add_option("--proposals", tune->options.proposals.wanted,
@@ -243,7 +244,7 @@ void add_tune_command(CLI::App& app) {
   command
       ->add_option("--seconds", tune->options.budget.seconds,
                    "Seconds for each region, or for the step, beside the budget")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_option("--seed", tune->options.seed, "Seed of the strategy")
       ->capture_default_str()
       ->group(kRare);
@@ -251,7 +252,7 @@ void add_tune_command(CLI::App& app) {
       ->add_option("--max-candidates", tune->options.max_candidates,
                    "The most candidates of a region")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->group(kRare);
   command
       ->add_option("--plans", tune->options.plans,

@@ -313,6 +313,8 @@ def test_wrong_usage(case):
     program("run", folder, "--reference", "--ids", "", expect=2)
     program("inspect", folder, "--stage", "nonsense", expect=2)
     program("run", folder, "--reference", "--ids", "1", "--chunk", "0", expect=2)
+    quantize = program("quantize", folder, "-o", folder / "q", "--weights", "int8", "--shard-bytes", "0", expect=2)
+    assert "--shard-bytes: 0 is not above 0" in quantize.stderr
     outside = program("run", folder, "--reference", "--ids", "100000", expect=3).stderr
     assert "100000" in outside
     assert program("--version").stdout.startswith("agentcompile ")
