@@ -110,7 +110,7 @@ def check_config(config, model_class) -> None:
             f"{name} keeps a state from token to token: recurrent layers, and models that mix them "
             "with attention, are not supported yet"
         )
-    if not hasattr(config, "vocab_size") and config.get_text_config() is not config:
+    if config.get_text_config() is not config:
         raise CaptureError(
             f"{name} is a model of text among others, for images or sounds (text_config), which is "
             "not supported yet: only models of text alone are"
