@@ -31,6 +31,8 @@ FORMATS = {
     "int8": whole(8),
     "int4-g128": whole(4, 128),
     "int4-g32": whole(4, 32),
+    "awq": dict(quant_method="awq", version="gemm", bits=4, group_size=128, zero_point=True),
+    "gptq": dict(quant_method="gptq", bits=4, group_size=128, desc_act=False, sym=False),
     "nvfp4": compressed("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16),
     "mxfp4": compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32),
 }

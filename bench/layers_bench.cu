@@ -22,17 +22,26 @@ constexpr LayersOp llama_1b{
     .hidden = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64, .inter = 8192};
 
 constexpr LayersOp with(LayersOp op, Format format) {
-  op.format = format, op.format.scale = ScaleType::bf16;
+  op.format = format;
   return op;
 }
-constexpr Format int4{.codes = Codes::u4, .columns = 128};
-constexpr Format int4_of_32{.codes = Codes::u4, .columns = 32};
-constexpr Format int8{.codes = Codes::u8}, fp8{.codes = Codes::e4m3};
-constexpr Format fp8_blocks{.codes = Codes::e4m3, .rows = 128, .columns = 128};
+constexpr ScaleType two_bytes = ScaleType::bf16;
+constexpr Format int4{.codes = Codes::u4, .scale = two_bytes, .columns = 128};
+constexpr Format int4_of_32{.codes = Codes::u4, .scale = two_bytes, .columns = 32};
+constexpr Format awq{.codes = Codes::u4, .scale = ScaleType::f16, .zeros = true, .columns = 128};
+constexpr Format nvfp4{
+    .codes = Codes::e2m1, .scale = ScaleType::e4m3, .columns = 16, .global = true};
+constexpr Format mxfp4{.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32};
+constexpr Format int8{.codes = Codes::u8, .scale = two_bytes};
+constexpr Format fp8{.codes = Codes::e4m3, .scale = two_bytes};
+constexpr Format fp8_blocks{.codes = Codes::e4m3, .scale = two_bytes, .rows = 128, .columns = 128};
 constexpr LayersOp qwen3_06b_int4 = with(qwen3_06b, int4);
 constexpr LayersOp qwen3_17b_int4 = with(qwen3_17b, int4);
 constexpr LayersOp qwen3_4b_int4 = with(qwen3_4b, int4);
 constexpr LayersOp qwen3_4b_int4_32 = with(qwen3_4b, int4_of_32);
+constexpr LayersOp qwen3_17b_awq = with(qwen3_17b, awq), qwen3_4b_awq = with(qwen3_4b, awq);
+constexpr LayersOp qwen3_17b_nvfp4 = with(qwen3_17b, nvfp4), qwen3_4b_nvfp4 = with(qwen3_4b, nvfp4);
+constexpr LayersOp qwen3_17b_mxfp4 = with(qwen3_17b, mxfp4), qwen3_4b_mxfp4 = with(qwen3_4b, mxfp4);
 constexpr LayersOp qwen3_17b_int8 = with(qwen3_17b, int8), qwen3_4b_int8 = with(qwen3_4b, int8);
 constexpr LayersOp qwen3_17b_fp8 = with(qwen3_17b, fp8), qwen3_4b_fp8 = with(qwen3_4b, fp8);
 constexpr LayersOp qwen3_17b_fp8_blocks = with(qwen3_17b, fp8_blocks);
@@ -43,6 +52,9 @@ constexpr int layers_qwen3_06b = 28, layers_qwen3_17b = 28, layers_llama_1b = 16
               layers_qwen3_4b = most_layers;
 constexpr int layers_qwen3_06b_int4 = 28, layers_qwen3_17b_int4 = 28,
               layers_qwen3_4b_int4 = most_layers, layers_qwen3_4b_int4_32 = most_layers,
+              layers_qwen3_17b_awq = 28, layers_qwen3_4b_awq = most_layers,
+              layers_qwen3_17b_nvfp4 = 28, layers_qwen3_4b_nvfp4 = most_layers,
+              layers_qwen3_17b_mxfp4 = 28, layers_qwen3_4b_mxfp4 = most_layers,
               layers_qwen3_17b_int8 = 28, layers_qwen3_17b_fp8 = 28,
               layers_qwen3_17b_fp8_blocks = 28, layers_qwen3_4b_int8 = most_layers,
               layers_qwen3_4b_fp8 = most_layers, layers_qwen3_4b_fp8_blocks = most_layers;
@@ -61,6 +73,12 @@ constexpr int layers_qwen3_06b_int4 = 28, layers_qwen3_17b_int4 = 28,
   X(qwen3_4b_int4, 1, 1, 7, 2, 10)        \
   X(qwen3_4b_int4, 2, 2, 7, 2, 10)        \
   X(qwen3_4b_int4_32, 2, 2, 5, 2, 10)     \
+  X(qwen3_17b_awq, 1, 1, 10, 3, 8)        \
+  X(qwen3_4b_awq, 1, 1, 7, 2, 10)         \
+  X(qwen3_17b_nvfp4, 1, 1, 9, 3, 8)       \
+  X(qwen3_4b_nvfp4, 1, 1, 5, 2, 10)       \
+  X(qwen3_17b_mxfp4, 1, 1, 10, 3, 8)      \
+  X(qwen3_4b_mxfp4, 1, 1, 6, 2, 10)       \
   X(qwen3_17b_int8, 1, 1, 10, 3, 8)       \
   X(qwen3_17b_fp8, 1, 1, 10, 3, 8)        \
   X(qwen3_17b_fp8_blocks, 1, 1, 10, 3, 8) \
@@ -77,23 +95,35 @@ constexpr int layers_qwen3_06b_int4 = 28, layers_qwen3_17b_int4 = 28,
                    AC_KERNEL_NAME(plan_##op, o, d, s, w, n))
 AC_BENCHED(AC_DEFINE)
 
-// A matrix of rows of k elements: its elements, or codes with their scales.
+// A matrix of rows of k elements: its elements, or codes with what is beside them.
 struct Matrix {
   const bf16* plain;
-  const unsigned char* codes;
-  const bf16* scales;
+  const unsigned char *codes, *scales, *zeros;
+  const float* global;
   Format format;
   int k;
   __device__ float code(size_t i) const {
-    if (bits_of(format.codes) == 4) return float(int(codes[i / 2] >> 4 * (i % 2) & 15) - 8);
-    return is_whole(format.codes) ? float(int(codes[i]) - 128) : to_float(e4m3{codes[i]});
+    if (bits_of(format.codes) == 4) {
+      const int bits = codes[i / 2] >> 4 * (i % 2) & 15;
+      constexpr float sizes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+      return is_whole(format.codes) ? bits : bits < 8 ? sizes[bits] : -sizes[bits - 8];
+    }
+    return is_whole(format.codes) ? codes[i] : to_float(e4m3{codes[i]});
+  }
+  __device__ float scale(int i) const {
+    const unsigned char* const at = scales + size_t(i) * bytes_of(format.scale);
+    return format.scale == ScaleType::f16    ? to_float(*reinterpret_cast<const f16*>(at))
+           : format.scale == ScaleType::bf16 ? to_float(*reinterpret_cast<const bf16*>(at))
+           : format.scale == ScaleType::e4m3 ? to_float(e4m3{*at})
+                                             : ldexpf(1, *at - 127);
   }
   __device__ float at(int row, int column) const {
     const size_t i = size_t(row) * k + column;
     if (plain) return to_float(plain[i]);
-    const int scale = format.row_of_scales(row) * format.scales_of_row(k) +
+    const int group = format.row_of_scales(row) * format.scales_of_row(k) +
                       (format.columns > 0 ? column / format.columns : 0);
-    return code(i) * to_float(scales[scale]);
+    const int zero = format.zeros ? zeros[group] : middle_of(format.codes);
+    return (code(i) - zero) * scale(group) * (format.global ? *global : 1);
   }
   explicit operator bool() const { return plain || codes; }
 };
@@ -106,10 +136,22 @@ static __global__ void fill_bytes(unsigned* to, size_t count) {
     to[i] = unsigned(v >> 32) & 0xbfbfbfbfu;
   }
 }
-static __global__ void fill_scales(bf16* to, size_t count, float largest) {
+// From half of the largest one on. Those of bytes that are no powers of two are around 1.
+static __global__ void fill_scales(unsigned char* to, ScaleType type, size_t count, float largest) {
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
+       i += size_t(gridDim.x) * blockDim.x) {
+    const unsigned some = unsigned(i * 2654435761u >> 8) & 255;
+    const float v = (0.5f + 0.5f * some / 256) * largest;
+    if (type == ScaleType::bf16) reinterpret_cast<bf16*>(to)[i] = from_float<bf16>(v);
+    if (type == ScaleType::f16) reinterpret_cast<f16*>(to)[i] = from_float<f16>(v);
+    if (type == ScaleType::e4m3) to[i] = 0x30 + some % 8;
+    if (type == ScaleType::e8m0) to[i] = 127 + ilogbf(largest) - some % 2;
+  }
+}
+static __global__ void fill_zeros(unsigned char* to, size_t count) {
   for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
        i += size_t(gridDim.x) * blockDim.x)
-    to[i] = from_float<bf16>((0.5f + 0.5f * float(i * 2654435761u >> 8 & 255) / 256) * largest);
+    to[i] = 6 + (i * 2654435761u >> 8) % 5;
 }
 
 // Rows of a matrix, one warp each, in double; or of gate and up, if there is a second matrix.
@@ -195,12 +237,15 @@ struct Bench : Gpu {
   int* position = nullptr;
   size_t elements = size_t(36) * 110'000'000, cached = size_t(36) * 2 * 8 * capacity * 128;
   unsigned* codes = nullptr;
-  bf16* scales = nullptr;
+  unsigned char *scales = nullptr, *zeros = nullptr;
+  float* global = nullptr;
   double limit = 0;
 
   void set_up() {
     open();
-    allocate(codes, elements / 4), allocate(scales, elements / 32);
+    allocate(codes, elements / 4), allocate(scales, elements / 16);
+    allocate(zeros, elements / 32), allocate(global, 1);
+    fill_zeros<<<sms * 8, 256>>>(zeros, elements / 32);
     fill_bytes<<<sms * 8, 256>>>(codes, elements / 4);
     allocate(weights, elements), allocate(cache, cached), allocate(norms, 2 * 4096 + 256);
     allocate(in, 4096), allocate(out, 4096), allocate(rope, size_t(capacity) * 128),
@@ -222,20 +267,27 @@ struct Bench : Gpu {
                     norms + 8192, norms + 8192 + 128,
                     keys,         keys + size_t(op.kv_rows()) * capacity};
     const Weights w = weights_of(op, i);
-    l.q_scales = w.q.scales, l.k_scales = w.k.scales, l.v_scales = w.v.scales;
-    l.o_scales = w.o.scales, l.gate_scales = w.gate.scales, l.up_scales = w.up.scales;
-    l.down_scales = w.down.scales;
+    l.scales = {w.q.scales,    w.k.scales,  w.v.scales,   w.o.scales,
+                w.gate.scales, w.up.scales, w.down.scales};
+    if (op.format.zeros)
+      l.beside = {w.q.zeros,    w.k.zeros,  w.v.zeros,   w.o.zeros,
+                  w.gate.zeros, w.up.zeros, w.down.zeros};
+    if (op.format.global) l.beside = {global, global, global, global, global, global, global};
     return l;
   }
   struct Weights {
     Matrix q, k, v, o, gate, up, down;
   };
   Matrix matrix(const LayersOp& op, size_t first, int k) const {
-    if (op.format.is_plain()) return {weights + first, nullptr, nullptr, op.format, k};
-    // Scales of matrices are apart as those of groups of 32 elements would be.
+    if (op.format.is_plain()) return {.plain = weights + first, .format = op.format, .k = k};
+    // Scales of matrices are apart as bytes of groups of 16 elements would be.
     return {nullptr,
             reinterpret_cast<const unsigned char*>(codes) + first * bits_of(op.format.codes) / 8,
-            scales + first / 32, op.format, k};
+            scales + first / 16,
+            zeros + first / 32,
+            global,
+            op.format,
+            k};
   }
   Weights weights_of(const LayersOp& op, int i) const {
     const size_t q = size_t(op.query_rows()) * op.hidden, kv = size_t(op.kv_rows()) * op.hidden;
@@ -332,10 +384,12 @@ struct Bench : Gpu {
     }
     prepare(kernel), prepare(reference_attention);
     // Elements of one size, whatever the codes are.
-    fill_scales<<<sms * 8, 256, 0, stream>>>(scales, elements / 32,
-                                             bits_of(op.format.codes) == 4 ? 0.008f
-                                             : is_whole(op.format.codes)   ? 0.0005f
-                                                                           : 0.05f);
+    const float largest = bits_of(op.format.codes) == 4 ? 0.008f
+                          : is_whole(op.format.codes)   ? 0.0005f
+                                                        : 0.05f;
+    fill_scales<<<sms * 8, 256, 0, stream>>>(scales, op.format.scale,
+                                             elements / 16 / bytes_of(op.format.scale), largest);
+    CHECK_CUDA(cudaMemcpyAsync(global, &largest, 4, cudaMemcpyHostToDevice, stream));
     LayersParams p{};
     for (int i = 0; i < layers; ++i) p.maps[i] = maps(op, plan, i), p.layer[i] = layer(op, i);
     p.in = in, p.out = out, p.rope = rope, p.position = position, p.words = words, p.done = done,

@@ -13,7 +13,7 @@
 //     of this one: no flag, no fence, no end of a grid.
 //   - A norm's factor comes after the product. Every block has the hidden state in registers, and
 //     adds to it what all blocks computed.
-//   - Whole codes of weights are multiplied by digits of the input, e4m3 by float16. Blocks hand on
+//   - Codes of weights are multiplied by digits of the input, e4m3 by float16. Blocks hand on
 //     what a product reads in the order in which its codes come (Layers::place).
 // No word is written again before all have read it: what a block writes next depends, by way of the
 // products in between, on all words of the layer before.
@@ -60,7 +60,7 @@ AC_DEVICE unsigned short load_early(const unsigned short* p) {
 
 template <LayersOp op, LayersPlan plan>
 struct Layers {
-  using T = bf16;
+  using T = Scalar<op.type>;
   using Params = LayersParams;
   static constexpr int warps = plan.warps, dim = op.head_dim, group = op.group();
   static constexpr int splits = plan.splits(op), warp_keys = plan.warp_keys(op);
@@ -68,12 +68,18 @@ struct Layers {
   static constexpr int warp_columns = plan.warp_columns(op), step_columns = plan.columns(op);
   static constexpr int input_bytes = plan.input_bytes(op);
   static constexpr bool coded = !op.format.is_plain();
-  static constexpr bool has_digits = is_whole(op.format.codes);  // inputs of products have
+  // Inputs of products have digits.
+  static constexpr bool has_digits =
+      coded && (bits_of(op.format.codes) == 4 || is_whole(op.format.codes));
   static constexpr bool has_groups = plan.has_groups(op);
   static constexpr bool has_blocks =
       coded && plan.shared_scale(op.format) == LayersPlan::Shared::block;
   static constexpr bool has_row_scales = coded && !has_groups && !has_blocks;
-  static constexpr int groups_of_panel = has_groups ? warp_columns / op.format.columns : 1;
+  static constexpr bool has_zeros = op.format.zeros, has_global = op.format.global;
+  static constexpr int groups_of_panel = plan.groups_of_panel(op);
+  // Many groups: each of four lanes that have sums of a row has those of other groups.
+  static constexpr bool spread = has_digits && groups_of_panel >= 4;
+  static constexpr int lane_groups = spread ? groups_of_panel / 4 : groups_of_panel;
   using Scale = typename ScaleOf<op.format.scale>::type;
   // A lane has two elements of each 64 of a warp's columns.
   static constexpr int pieces = warp_columns / 64;
@@ -133,7 +139,9 @@ struct Layers {
   CopyBarrier *const scales_there, *const scales_read;  // of each product
   // The pointers of all layers: parameters that are new in each layer would be waited for.
   LayerPointers* const layer;
-  unsigned char* const scales;  // of the block's rows of each product
+  Scale* const scales;         // of the block's rows of each product
+  unsigned char* const zeros;  // so too
+  int* const input_sums;       // [warps][most_steps][groups_of_panel]
 
   AC_DEVICE Layers(const Params& p, unsigned char* shared)
       : p(p),
@@ -150,7 +158,9 @@ struct Layers {
         scales_there(met + 1),
         scales_read(scales_there + 4),
         layer(reinterpret_cast<LayerPointers*>(full + round_up(plan.barriers_of(plan.stages), 2))),
-        scales(reinterpret_cast<unsigned char*>(layer + most_layers)) {}
+        scales(reinterpret_cast<Scale*>(layer + most_layers)),
+        zeros(reinterpret_cast<unsigned char*>(scales + plan.groups(op))),
+        input_sums(reinterpret_cast<int*>(zeros + plan.zeros_bytes(op))) {}
 
   // Words of what, in their order in memory (LayersPlan::words_of).
   enum Handed { of_qkv, of_splits, of_attention, of_o, of_gate_up, of_down };
@@ -158,16 +168,17 @@ struct Layers {
   AC_DEVICE static int warp() { return in_place(static_cast<int>(threadIdx.x)) / 32; }
   AC_DEVICE static int lane() { return threadIdx.x % 32; }
 
-  // Where a column is among those that a product reads: of each eight, the even columns of codes of
-  // 4 bits come before the odd ones. Places 2 i and 2 i + 1 are columns first_column(2 i) and so
-  // much further.
+  // Where a column is among those that a product reads: of each eight, the even columns of whole
+  // codes of 4 bits come before the odd ones. Places 2 i and 2 i + 1 are columns first_column(2 i)
+  // and so much further.
   static constexpr bool in_nibbles = coded && bits_of(op.format.codes) == 4;
-  static constexpr int column_pitch = in_nibbles ? 2 : 1;
+  static constexpr bool even_first = in_nibbles && is_whole(op.format.codes);
+  static constexpr int column_pitch = even_first ? 2 : 1;
   AC_DEVICE static int place(int column) {
-    return in_nibbles ? (column & ~7) + column % 8 / 2 + column % 2 * 4 : column;
+    return even_first ? (column & ~7) + column % 8 / 2 + column % 2 * 4 : column;
   }
   AC_DEVICE static int first_column(int place) {
-    return in_nibbles ? (place & ~7) + place % 4 * 2 + place / 4 % 2 : place;
+    return even_first ? (place & ~7) + place % 4 * 2 + place / 4 % 2 : place;
   }
   // Where the hidden state's words are: a lane takes neighbours twice, which are four places.
   AC_DEVICE static int hidden_word(int place) {
@@ -268,54 +279,60 @@ struct Layers {
     }
   }
 
-  // ---- scales of groups of codes, which wait beside the ring
+  // ---- scales and zero points of groups of codes, which wait beside the ring
 
   template <int which>
-  static constexpr int scales_before() {
-    int bytes = 0;
-    if constexpr (which > qkv) bytes += scales_bytes<qkv>();
-    if constexpr (which > o) bytes += scales_bytes<o>();
-    if constexpr (which > gate_up) bytes += scales_bytes<gate_up>();
-    return bytes;
+  static constexpr int groups_before() {
+    int sum = 0;
+    if constexpr (which > qkv) sum += most_groups<qkv>();
+    if constexpr (which > o) sum += most_groups<o>();
+    if constexpr (which > gate_up) sum += most_groups<gate_up>();
+    return sum;
   }
   template <int which>
-  static constexpr int scales_bytes() {
-    return 16 * Product<which>::most_tiles * plan.scales_of_row(op, Product<which>::k);
+  static constexpr int most_groups() {
+    return 16 * Product<which>::most_tiles * plan.groups_of_row(op, Product<which>::k);
   }
-  // The scales of this block's rows, once the layer before has been multiplied.
+  // Those of this block's rows, once the layer before has been multiplied.
   template <int which>
   AC_DEVICE void ask_scales(const LayerPointers& l, int number) const {
     if constexpr (has_groups) {
       using P = Product<which>;
-      constexpr int row_bytes = plan.scales_of_row(op, P::k);
-      const int begin = P::first_tile() * 16, rows = P::tile_count() * 16;
+      const int rows = P::tile_count() * 16;
       if (rows == 0) return;
       if (number > 0) barrier_wait(scales_read + which, (number - 1) & 1);
       if (lane() != 0) return;
-      CopyBarrier* const barrier = scales_there + which;
-      unsigned char* to = scales + scales_before<which>();
-      barrier_expect(barrier, rows * row_bytes);
-      // The scales of `count` rows of a matrix, behind those that were copied before.
-      const auto copy = [&](const void* from, int first, int count) {
-        copy_bulk(
-            to, static_cast<const unsigned char*>(from) + static_cast<long long>(first) * row_bytes,
-            count * row_bytes, barrier);
-        to += count * row_bytes;
-      };
-      if constexpr (which == qkv) {
-        const void* const from[3] = {l.q_scales, l.k_scales, l.v_scales};
-        const int of[3] = {op.query_rows(), op.kv_rows(), op.kv_rows()};
-        AC_UNROLL
-        for (int i = 0, before = 0; i < 3; before += of[i++]) {
-          const int first = begin > before ? begin - before : 0;
-          const int end = begin + rows - before < of[i] ? begin + rows - before : of[i];
-          if (first < end) copy(from[i], first, end - first);
-        }
-      } else if constexpr (which == gate_up) {
-        copy(l.gate_scales, begin / 2, rows / 2), copy(l.up_scales, begin / 2, rows / 2);
-      } else {
-        copy(which == o ? l.o_scales : l.down_scales, begin, rows);
+      constexpr int bytes = P::groups * (static_cast<int>(sizeof(Scale)) + has_zeros);
+      barrier_expect(scales_there + which, rows * bytes);
+      ask_groups<which>(l.scales, scales + groups_before<which>());
+      if constexpr (has_zeros) ask_groups<which>(l.beside, zeros + groups_before<which>());
+    }
+  }
+  template <int which, class Value>
+  AC_DEVICE void ask_groups(const OfMatrices& from, Value* to) const {
+    using P = Product<which>;
+    const int begin = P::first_tile() * 16, rows = P::tile_count() * 16;
+    // Those of `count` rows of a matrix, behind those that were copied before.
+    const auto copy = [&](const void* of, int first, int count) {
+      constexpr int row_bytes = P::groups * static_cast<int>(sizeof(Value));
+      copy_bulk(to,
+                static_cast<const unsigned char*>(of) + static_cast<long long>(first) * row_bytes,
+                count * row_bytes, scales_there + which);
+      to += count * P::groups;
+    };
+    if constexpr (which == qkv) {
+      const void* const matrices[3] = {from.q, from.k, from.v};
+      const int of[3] = {op.query_rows(), op.kv_rows(), op.kv_rows()};
+      AC_UNROLL
+      for (int i = 0, before = 0; i < 3; before += of[i++]) {
+        const int first = begin > before ? begin - before : 0;
+        const int end = begin + rows - before < of[i] ? begin + rows - before : of[i];
+        if (first < end) copy(matrices[i], first, end - first);
       }
+    } else if constexpr (which == gate_up) {
+      copy(from.gate, begin / 2, rows / 2), copy(from.up, begin / 2, rows / 2);
+    } else {
+      copy(which == o ? from.o : from.down, begin, rows);
     }
   }
 
@@ -432,6 +449,8 @@ struct Layers {
     if (lane() == 0) barrier_arrive(empty + w.stage + after_reads);
   }
 
+  // What codes are multiplied as is so many times what they stand for.
+  static constexpr int lifted = !in_nibbles ? 1 : even_first ? lifted_codes : lifted_e2m1;
   AC_DEVICE unsigned char* input() const {
     return inputs + warp() * plan.most_steps(op) * input_bytes;
   }
@@ -453,6 +472,8 @@ struct Layers {
   template <int which>
   struct BlockScales;
   struct NoScales;
+  template <int which>
+  AC_DEVICE static const void* matrix_of(const OfMatrices& of, int tile, int row_of_tile, int& row);
   template <int which>
   AC_DEVICE static float load_scale(const LayerPointers& l, int tile, int row_of_tile, int column);
   template <int which>
@@ -561,6 +582,7 @@ struct Layers {
       const int second = in_nibbles ? lane() % 2 : lane() % 8 / 4;
       unsigned char* const to =
           input() + lane() / 16 * 128 + pair * 16 + lane() % 16 / 8 * 8 + second * 4;
+      int of_digits[n / 4];
       AC_UNROLL
       for (int i = 0; i < n / 4; ++i) {
         unsigned digits[4], low, high;
@@ -569,7 +591,9 @@ struct Layers {
         digit_words(digits, low, high);
         *reinterpret_cast<unsigned*>(to + i * 256) = high;
         *reinterpret_cast<unsigned*>(to + i * 256 + 64) = low;
+        if constexpr (has_zeros) of_digits[i] = sum_of_digits(low, high);
       }
+      if constexpr (has_zeros) stage_sums(of_digits);
     } else {
       unsigned char* const to = input() + lane() / 8 * 64 + lane() % 4 * 16 + lane() % 8 / 4 * 8;
       AC_UNROLL
@@ -582,6 +606,23 @@ struct Layers {
       }
     }
     return unit;
+  }
+  AC_DEVICE int* sums_of_input() const { return input_sums + warp() * plan.input_sums(op); }
+  // Sums of an input's groups, of what lanes have of each 128 places: zero points are times these.
+  template <int n>
+  AC_DEVICE void stage_sums(const int (&of_lane)[n]) const {
+    constexpr int columns = op.format.columns, lanes = columns < 128 ? columns / 4 : 32;
+    constexpr int turns = divide_up(columns, 128);
+    AC_UNROLL
+    for (int i = 0; i < n; i += turns) {
+      int sum = of_lane[i];
+      AC_UNROLL
+      for (int turn = 1; turn < turns; ++turn) sum += of_lane[i + turn];
+      AC_UNROLL
+      for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(full_warp, sum, d);
+      if (lane() % lanes == 0)
+        sums_of_input()[i / turns * (32 / lanes) + lane() / lanes] = sum * lifted;
+    }
   }
   AC_DEVICE static void load_norm(const void* weights, unsigned (&norm)[hidden_pieces]) {
     AC_UNROLL
@@ -733,7 +774,7 @@ struct Layers {
       const int tile = first + lane() / 16;
       const bool has = tile < tiles;
       float x = sum_of(from + ((has ? tile : first) * 16 + row) * warps) * factor;
-      if constexpr (has_row_scales) x *= scales_of_rows[turn++];
+      if constexpr (has_row_scales || has_global) x *= scales_of_rows[turn++];
       const int all = P::first_tile() + tile;
       if constexpr (which == gate_up) {
         const float v = silu(x) * __shfl_xor_sync(full_warp, x, 8);

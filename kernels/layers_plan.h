@@ -23,8 +23,8 @@ struct LayersOp {
   constexpr int qkv_rows() const { return query_rows() + 2 * kv_rows(); }
 };
 
-// One launch has 32 layers at most: CUDA limits a kernel's parameters to 32,764 bytes.
-constexpr int most_layers = 32;
+// One launch has 30 layers at most: CUDA limits a kernel's parameters to 32,764 bytes.
+constexpr int most_layers = 30;
 
 // A layer's weights, row by row, with boxes as LayersPlan has them.
 struct LayerMaps {
@@ -32,12 +32,16 @@ struct LayerMaps {
 };
 constexpr int maps_of_layer = sizeof(LayerMaps) / sizeof(TensorMap);
 
+struct OfMatrices {
+  const void *q, *k, *v, *o, *gate, *up, *down;
+};
 struct LayerPointers {
   const void *norm, *mlp_norm;  // [hidden]
   const void *q_norm, *k_norm;  // [head_dim], if op.head_norms
   void *keys, *values;          // [kv_heads, capacity, head_dim]
-  // Scales of each weight, row by row, if the weights are codes.
-  const void *q_scales, *k_scales, *v_scales, *o_scales, *gate_scales, *up_scales, *down_scales;
+  // If the weights are codes.
+  OfMatrices scales;  // row by row
+  OfMatrices beside;  // the zero points of each scale, or the scale of the whole matrix
 };
 
 // A product's matrix is cut into tiles of 16 rows, q over k over v, or eight rows of gate and eight
@@ -78,7 +82,7 @@ struct LayersPlan {
 
   // Shared memory: the ring | each warp's part of an input | the warps' sums of a product, and of
   // attention | queries, and this token's key and value | barriers | pointers of the layers |
-  // scales.
+  // scales | zero points | sums of each warp's part of an input.
   constexpr int most_steps(const LayersOp& op) const {
     const int from_hidden = steps_of(op, op.hidden);
     const int from_heads = divide_up(steps_of(op, op.query_rows()), parts_o);
@@ -116,24 +120,36 @@ struct LayersPlan {
   static constexpr bool has_groups(const LayersOp& op) {
     return !op.format.is_plain() && shared_scale(op.format) == Shared::group;
   }
-  // Bytes of a row's groups' scales, and of those of all rows of a product that a block may have.
-  static constexpr int scales_of_row(const LayersOp& op, int k) {
-    return has_groups(op) ? k / op.format.columns * bytes_of(op.format.scale) : 0;
+  // Groups of a row, and of all rows of a product that a block may have.
+  static constexpr int groups_of_row(const LayersOp& op, int k) {
+    return has_groups(op) ? k / op.format.columns : 0;
   }
-  static constexpr int scales_of(const LayersOp& op, int rows, int k, int blocks_of_part) {
-    return 16 * tiles_of(rows, blocks_of_part) * scales_of_row(op, k);
+  static constexpr int groups_of(const LayersOp& op, int rows, int k, int blocks_of_part) {
+    return 16 * tiles_of(rows, blocks_of_part) * groups_of_row(op, k);
+  }
+  constexpr int groups(const LayersOp& op) const {
+    return groups_of(op, op.qkv_rows(), op.hidden, blocks) +
+           groups_of(op, op.hidden, op.query_rows(), blocks / parts_o) +
+           groups_of(op, 2 * op.inter, op.hidden, blocks) +
+           groups_of(op, op.hidden, op.inter, blocks / parts_down);
+  }
+  // Of a warp's columns of a step.
+  static constexpr int groups_of_panel(const LayersOp& op) {
+    return has_groups(op) ? warp_columns(op) / op.format.columns : 1;
   }
   constexpr int scales_bytes(const LayersOp& op) const {
-    return scales_of(op, op.qkv_rows(), op.hidden, blocks) +
-           scales_of(op, op.hidden, op.query_rows(), blocks / parts_o) +
-           scales_of(op, 2 * op.inter, op.hidden, blocks) +
-           scales_of(op, op.hidden, op.inter, blocks / parts_down);
+    return groups(op) * bytes_of(op.format.scale);
+  }
+  constexpr int zeros_bytes(const LayersOp& op) const { return op.format.zeros ? groups(op) : 0; }
+  constexpr int input_sums(const LayersOp& op) const {  // a warp's
+    return op.format.zeros ? most_steps(op) * groups_of_panel(op) : 0;
   }
   constexpr int shared_bytes(const LayersOp& op) const {
     return stages * stage_bytes() + warps * most_steps(op) * input_bytes(op) +
            round_up(sums_rows(op) * warps * 4, 16) + round_up(attention_floats(op) * 4, 16) +
            (op.group() + 2) * op.head_dim * 2 + round_up(barriers_of(stages) * 8, 16) +
-           most_layers * static_cast<int>(sizeof(LayerPointers)) + scales_bytes(op);
+           most_layers * static_cast<int>(sizeof(LayerPointers)) + scales_bytes(op) +
+           zeros_bytes(op) + warps * input_sums(op) * 4;
   }
 
   // Words of LayersParams::words: q, k and v | partial sums of attention | its output | sums of o |
@@ -153,23 +169,32 @@ struct LayersPlan {
   static constexpr const char* why_illegal_format(const LayersOp& op) {
     const Format& format = op.format;
     if (format.is_plain()) return nullptr;
-    if (is_small_float(format.codes) || high_bits_of(format.codes) > 0)
-      return "codes must be of 8 bits, or whole ones of 4";
-    if (format.zeros || format.minima || format.global || format.listed || format.outer > 0)
-      return "codes must have nothing besides a scale";
-    if (bytes_of(format.scale) < 2) return "a scale must have 16 or 32 bits";
-    const int columns = warp_columns(op);
-    if (op.hidden % columns != 0 || op.inter % columns != 0 || op.query_rows() % columns != 0)
-      return "sizes must be multiples of a warp's columns";
+    if (high_bits_of(format.codes) > 0) return "codes must be of 4 or 8 bits";
+    if (format.minima || format.listed || format.outer > 0)
+      return "scales must be alone, or with zero points or one of the whole matrix";
+    const bool in_groups = shared_scale(format) == Shared::group;
+    if (!in_groups && (format.zeros || is_small_float(format.codes)))
+      return "zero points, and small floats, must be of groups";
+    if (!in_groups && (format.global || bytes_of(format.scale) < 2))
+      return "a scale of more than a group must have 16 or 32 bits, and be alone";
+    const int columns = warp_columns(op), sizes[] = {op.hidden, op.inter, op.query_rows()};
+    for (const int k : sizes)
+      if (k % columns != 0) return "sizes must be multiples of a warp's columns";
     switch (shared_scale(format)) {
       case Shared::everything:
         return format.rows == 0 ? nullptr : "rows must not share a scale";
       case Shared::row:
         return nullptr;
       case Shared::group:
-        return format.columns >= 32 && columns % format.columns == 0
-                   ? nullptr
-                   : "groups must have 32 columns or more, and be whole in a warp's columns";
+        if (format.columns < (bits_of(format.codes) == 4 ? 16 : 32) ||
+            columns % format.columns != 0)
+          return "groups must have 32 columns or more, 16 of 4 bits, and be whole in a warp's "
+                 "columns";
+        // Half a tile's are copied as whole 16 bytes.
+        for (const int k : sizes)
+          if (8 * groups_of_row(op, k) * (format.zeros ? 1 : bytes_of(format.scale)) % 16 != 0)
+            return "rows must have an even number of groups";
+        return nullptr;
       case Shared::block:
         return format.rows > 0 && format.rows % box_rows == 0 && format.columns % columns == 0
                    ? nullptr
@@ -178,7 +203,10 @@ struct LayersPlan {
     return nullptr;
   }
   constexpr const char* why_illegal(const LayersOp& op) const {
-    if (op.type != Type::bf16) return "an input's norm comes after the product: float16 overflows";
+    if (op.type == Type::f32) return "hidden states and the cache must have 16 bits";
+    // Codes are multiplied in units of the input.
+    if (op.type == Type::f16 && op.format.is_plain())
+      return "an input's norm comes after the product: float16 overflows";
     if (op.head_dim != 64 && op.head_dim != 128) return "head_dim must be 64 or 128";
     if (op.kv_heads < 1 || op.heads % op.kv_heads != 0) return "heads must be whole groups";
     if (op.group() > 8) return "tensor cores take groups up to 8";

@@ -8,25 +8,31 @@ namespace ac::kernels {
 
 // ---- scales
 
-// A scale of some row of this block in a product, and of columns from one on.
+// Whose row a row of this block's tiles is in a product, and which of its rows.
+template <LayersOp op, LayersPlan plan>
+template <int which>
+AC_DEVICE const void* Layers<op, plan>::matrix_of(const OfMatrices& of, int tile, int row_of_tile,
+                                                  int& row) {
+  constexpr bool pair = which == gate_up;
+  row = (Product<which>::first_tile() + tile) * (pair ? 8 : 16) +
+        (pair ? row_of_tile % 8 : row_of_tile);
+  const void* from = which == o ? of.o : which == down ? of.down : of.q;
+  if constexpr (pair) from = row_of_tile < 8 ? of.gate : of.up;
+  if constexpr (which == qkv) {
+    if (row >= op.query_rows() + op.kv_rows())
+      from = of.v, row -= op.query_rows() + op.kv_rows();
+    else if (row >= op.query_rows())
+      from = of.k, row -= op.query_rows();
+  }
+  return from;
+}
+// Its scale of columns from one on.
 template <LayersOp op, LayersPlan plan>
 template <int which>
 AC_DEVICE float Layers<op, plan>::load_scale(const LayerPointers& l, int tile, int row_of_tile,
                                              int column) {
-  constexpr bool pair = which == gate_up;
-  int row = (Product<which>::first_tile() + tile) * (pair ? 8 : 16) +
-            (pair ? row_of_tile % 8 : row_of_tile);
-  const void* from = which == o        ? l.o_scales
-                     : which == down   ? l.down_scales
-                     : !pair           ? l.q_scales
-                     : row_of_tile < 8 ? l.gate_scales
-                                       : l.up_scales;
-  if constexpr (which == qkv) {
-    if (row >= op.query_rows() + op.kv_rows())
-      from = l.v_scales, row -= op.query_rows() + op.kv_rows();
-    else if (row >= op.query_rows())
-      from = l.k_scales, row -= op.query_rows();
-  }
+  int row = 0;
+  const void* const from = matrix_of<which>(l.scales, tile, row_of_tile, row);
   const int at = op.format.row_of_scales(row) * Product<which>::groups +
                  (op.format.columns > 0 ? column / op.format.columns : 0);
   if constexpr (sizeof(Scale) == 4)
@@ -35,29 +41,44 @@ AC_DEVICE float Layers<op, plan>::load_scale(const LayerPointers& l, int tile, i
     return to_float(Scale{load_early(static_cast<const unsigned short*>(from) + at)});
 }
 
-// Scales of the rows that a lane finishes, in the order in which it does, if rows have scales.
+// Scales of the rows that a lane finishes, in the order in which it does: their own, or of the
+// whole matrix.
 template <LayersOp op, LayersPlan plan>
 template <int which>
 struct Layers<op, plan>::FinishedScales {
   using P = Product<which>;
-  static constexpr int most = has_row_scales ? divide_up(P::most_tiles, 2 * warps) : 0;
+  static constexpr int most =
+      has_row_scales || has_global ? divide_up(P::most_tiles, 2 * warps) : 0;
   float of[most > 0 ? most : 1] = {};
 
   AC_DEVICE void load(const LayerPointers& l) {
-    AC_UNROLL
-    for (int i = 0; i < most; ++i) {
-      const int tile = (i * warps + warp()) * 2 + lane() / 16;
-      of[i] = tile < P::tile_count() ? load_scale<which>(l, tile, lane() % 16, 0) : 0.f;
+    if constexpr (most > 0) {
+      AC_UNROLL
+      for (int i = 0; i < most; ++i) {
+        const int tile = (i * warps + warp()) * 2 + lane() / 16;
+        of[i] = tile < P::tile_count() ? of_row(l, tile) : 0.f;
+      }
     }
   }
   AC_DEVICE float operator[](int i) const {
     if constexpr (most == 0) return 1;
     return of[most == 1 ? 0 : i];
   }
+
+ private:
+  AC_DEVICE static float of_row(const LayerPointers& l, int tile) {
+    if constexpr (has_global) {
+      int row = 0;
+      const void* const from = matrix_of<which>(l.beside, tile, lane() % 16, row);
+      return __uint_as_float(load_early(static_cast<const unsigned*>(from)));
+    } else {
+      return load_scale<which>(l, tile, lane() % 16, 0);
+    }
+  }
 };
 
-// Scales of what a warp multiplies, in groups: of a lane's rows, lane / 4 of a tile and the one 8
-// rows below.
+// Scales of what a warp multiplies, in groups, and zero points: of a lane's rows, lane / 4 of a
+// tile and the one 8 rows below.
 template <LayersOp op, LayersPlan plan>
 template <int which>
 struct Layers<op, plan>::GroupScales {
@@ -66,23 +87,34 @@ struct Layers<op, plan>::GroupScales {
   // Rows of gate come before those of up.
   static constexpr int rows_of_tile = which == gate_up ? 8 : 16;
   const Scale* const first;
+  const unsigned char* const zero;
   const int below;
 
   AC_DEVICE GroupScales(const Layers& of, const State& state)
-      : first(reinterpret_cast<const Scale*>(of.scales + scales_before<which>()) +
-              lane() / 4 * groups + (P::first_step() * warps + warp()) * groups_of_panel),
+      : first(of.scales + start()),
+        zero(of.zeros + start()),
         below((which == gate_up ? 8 * P::tile_count() : 8) * groups) {
     if (P::tile_count() > 0) barrier_wait(of.scales_there + which, state.layer & 1);
   }
   struct At {
-    const Scale *first, *second;
-    AC_DEVICE float above(int group) const { return to_float(first[group]); }
-    AC_DEVICE float below(int group) const { return to_float(second[group]); }
+    static constexpr int pitch = spread ? 4 : 1;
+    const Scale* first;
+    const unsigned char* zero;
+    int below_by;
+    AC_DEVICE float above(int group) const { return to_float(first[group * pitch]); }
+    AC_DEVICE float below(int group) const { return to_float(first[below_by + group * pitch]); }
+    AC_DEVICE int zero_above(int group) const { return zero[group * pitch]; }
+    AC_DEVICE int zero_below(int group) const { return zero[below_by + group * pitch]; }
   };
   AC_DEVICE At at(int tile, int step, int) const {
-    const Scale* const above =
-        first + tile * rows_of_tile * groups + step * warps * groups_of_panel;
-    return {above, above + below};
+    const int by = tile * rows_of_tile * groups + step * warps * groups_of_panel;
+    return {first + by, zero + by, below};
+  }
+
+ private:
+  AC_DEVICE static int start() {
+    return groups_before<which>() + lane() / 4 * groups +
+           (P::first_step() * warps + warp()) * groups_of_panel + (spread ? lane() % 4 : 0);
   }
 };
 // In blocks, which have whole panels: lanes have those of panels, one after another.
@@ -100,10 +132,9 @@ struct Layers<op, plan>::BlockScales {
       const int panel = i * 32 + lane(), tile = panel / steps;
       const int column = ((P::first_step() + panel % steps) * warps + warp()) * warp_columns;
       const bool has = panel < panels && column < P::k;
-      of[i] = has ? in.template load_scale<which>(in.layer[state.layer], tile, 0, column) : 0.f;
+      of[i] = has ? load_scale<which>(in.layer[state.layer], tile, 0, column) : 0.f;
       if constexpr (which == gate_up)
-        of_up[i] =
-            has ? in.template load_scale<which>(in.layer[state.layer], tile, 8, column) : 0.f;
+        of_up[i] = has ? load_scale<which>(in.layer[state.layer], tile, 8, column) : 0.f;
     }
   }
   struct At {
@@ -148,16 +179,29 @@ AC_DEVICE auto Layers<op, plan>::panel_scales(const State& state) const {
 template <LayersOp op, LayersPlan plan>
 struct Layers<op, plan>::Columns {
   // The first columns of tensor cores' right operand are the high digits and the low ones, or one
-  // is the input; nobody looks at the others.
+  // is the input; nobody looks at the others. If groups are many, four pairs of columns have other
+  // groups each, and 0 in the places of others.
   static constexpr int vectors = has_digits ? warp_columns / 64 : warp_columns / 32;
   uint4 of[vectors];
+  int sums[has_zeros ? lane_groups : 1];  // of the input
 
-  AC_DEVICE void load(const unsigned char* from) {
+  AC_DEVICE void load(const unsigned char* from, [[maybe_unused]] const int* from_sums) {
     if constexpr (coded) {
       from += (has_digits ? lane() / 4 % 2 * 64 : 0) + lane() % 4 * 16;
       AC_UNROLL
       for (int i = 0; i < vectors; ++i)
         of[i] = *reinterpret_cast<const uint4*>(from + i * (has_digits ? 128 : 64));
+      if constexpr (spread) {
+        AC_UNROLL
+        for (int i = 0; i < vectors; ++i) {
+          if (!has_columns(2 * i)) of[i].x = of[i].y = 0;
+          if (!has_columns(2 * i + 1)) of[i].z = of[i].w = 0;
+        }
+      }
+      if constexpr (has_zeros) {
+        AC_UNROLL
+        for (int i = 0; i < lane_groups; ++i) sums[i] = from_sums[spread ? i * 4 + lane() % 4 : i];
+      }
     } else {
       AC_UNROLL
       for (int i = 0; i < vectors; ++i) {
@@ -166,6 +210,13 @@ struct Layers<op, plan>::Columns {
         of[i] = make_uint4(b[0], b[1], b[2], b[3]);
       }
     }
+  }
+
+ private:
+  // Whether a lane's pair of columns has the group that its places of 32 are of. Of codes of 4 bits
+  // four lanes have 8 places each.
+  AC_DEVICE static bool has_columns(int block) {
+    return (block * 32 + lane() % 4 * 8) / op.format.columns % 4 == lane() / 8;
   }
 };
 
@@ -192,18 +243,28 @@ struct Layers<op, plan>::CodeSums {
   template <class At>
   AC_DEVICE void add(const Weights& w, const Columns& x, const At& scale) {
     AC_UNROLL
-    for (int g = 0; g < groups_of_panel; ++g) {
-      const float2 group = sums_of_group(w, x, g);
+    for (int g = 0; g < lane_groups; ++g) {
+      const float2 group = sums_of_group(w, x, g, scale);
       above += scale.above(g) * group.x, below += scale.below(g) * group.y;
     }
   }
   AC_DEVICE float2 in_units(const Staged& staged) const {
-    const float unit = staged.unit / (in_nibbles ? lifted_codes : 1);
-    return make_float2(above * unit * staged.lower, below * unit * staged.lower);
+    const float unit = staged.unit / lifted;
+    float2 all = make_float2(above, below);
+    if constexpr (spread) {
+      AC_UNROLL
+      for (int d = 1; d < 4; d *= 2) {
+        all.x += __shfl_xor_sync(full_warp, all.x, d);
+        all.y += __shfl_xor_sync(full_warp, all.y, d);
+      }
+    }
+    return make_float2(all.x * unit * staged.lower, all.y * unit * staged.lower);
   }
-  // Codes of a group's columns times the input.
-  AC_DEVICE static float2 sums_of_group(const Weights& w, const Columns& x, int g) {
-    constexpr int of_group = warp_columns / 32 / groups_of_panel;  // 32 columns each
+  // Codes of a group's columns times the input; of a lane's group of four, if they are many.
+  template <class At>
+  AC_DEVICE static float2 sums_of_group(const Weights& w, const Columns& x, int g,
+                                        [[maybe_unused]] const At& scale) {
+    constexpr int of_group = warp_columns / 32 / lane_groups;  // 32 columns each
     using Sum = typename Either<has_digits, int, float>::Type;
     Sum c[2][4] = {};  // two sums, so that one need not wait for the other
     AC_UNROLL
@@ -213,8 +274,12 @@ struct Layers<op, plan>::CodeSums {
         unsigned a[4];
         if constexpr (in_nibbles) {
           const unsigned first = w.of[v / 2][v % 2 * 2], second = w.of[v / 2][v % 2 * 2 + 1];
-          a[0] = even_codes(first), a[1] = even_codes(second);
-          a[2] = odd_codes(first), a[3] = odd_codes(second);
+          if constexpr (even_first) {
+            a[0] = even_codes(first), a[1] = even_codes(second);
+            a[2] = odd_codes(first), a[3] = odd_codes(second);
+          } else {
+            bytes_of_e2m1(first, a[0], a[2]), bytes_of_e2m1(second, a[1], a[3]);
+          }
         } else {
           AC_UNROLL
           for (int i = 0; i < 4; ++i) a[i] = signed_bytes(w.of[v][i]);
@@ -230,11 +295,18 @@ struct Layers<op, plan>::CodeSums {
         }
       }
     }
-    if constexpr (has_digits)
-      return make_float2(static_cast<float>((c[0][0] + c[1][0]) * 256 + c[0][1] + c[1][1]),
-                         static_cast<float>((c[0][2] + c[1][2]) * 256 + c[0][3] + c[1][3]));
-    else
+    if constexpr (has_digits) {
+      int above = (c[0][0] + c[1][0]) * 256 + c[0][1] + c[1][1];
+      int below = (c[0][2] + c[1][2]) * 256 + c[0][3] + c[1][3];
+      if constexpr (has_zeros) {
+        constexpr int middle = middle_of(op.format.codes);
+        above += (middle - scale.zero_above(g)) * x.sums[g];
+        below += (middle - scale.zero_below(g)) * x.sums[g];
+      }
+      return make_float2(static_cast<float>(above), static_cast<float>(below));
+    } else {
       return make_float2(c[0][0] + c[1][0], c[0][2] + c[1][2]);
+    }
   }
 };
 
@@ -283,7 +355,10 @@ AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_inpu
       P::k % step_columns == 0 || warp() * warp_columns < P::columns(P::first_step() + steps - 1);
   Columns columns;
   constexpr bool one_step = coded && most == 1;
-  if constexpr (one_step) columns.load(input());
+  const auto load_columns = [&](int step) {
+    columns.load(input() + step * input_bytes, sums_of_input() + step * groups_of_panel);
+  };
+  if constexpr (one_step) load_columns(0);
   const auto keep = [&](const Sums& of) {
     const float2 rows = of.in_units(staged);
     if (lane() % 4 == 0) to[0] = rows.x, to[8 * warps] = rows.y;
@@ -298,9 +373,6 @@ AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_inpu
       const auto has = [&](int i) {
         return has_step(step + i) && (has_last || step + i < steps - 1);
       };
-      const auto load_columns = [&](int i) {
-        if constexpr (!one_step) columns.load(input() + (step + i) * input_bytes);
-      };
       const auto add = [&](int t, int i) {
         const int panel = (tile + t) * steps + step + i;
         all[t].add(w[t][i], columns, scales_of_panels.at(tile + t, step + i, panel));
@@ -311,7 +383,7 @@ AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_inpu
         AC_UNROLL
         for (int i = 0; i < batch; ++i) {
           if (!has(i)) continue;
-          load_columns(i);
+          if constexpr (!one_step) load_columns(step + i);
           AC_UNROLL
           for (int t = 0; t < together; ++t)
             if (tile + t < tiles) add(t, i);
@@ -322,7 +394,7 @@ AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_inpu
           if (tile + t >= tiles) continue;
           AC_UNROLL
           for (int i = 0; i < batch; ++i)
-            if (has(i)) load_columns(i), add(t, i);
+            if (has(i)) load_columns(step + i), add(t, i);
           if (step + batch >= most) keep(all[t]);
         }
       }

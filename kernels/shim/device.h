@@ -338,6 +338,11 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
     result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
   return result;
 }
+inline int __dp4a(int a, int b, int sum) {
+  for (int i = 0; i < 32; i += 8)
+    sum += static_cast<signed char>(a >> i) * static_cast<signed char>(b >> i);
+  return sum;
+}
 
 }  // namespace ac::kernels
 

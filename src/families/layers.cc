@@ -54,7 +54,9 @@ class LayersMatcher {
     if (attends.size() < 2) return refuse("it is no layers");
     if (body_.graph().type(body_[attends[0]].inputs[0]).shape[0] != Dim(1))
       return refuse("more than one token");
-    if (kernel_type(body_.region().dtype) != Type::bf16) return refuse("layers are of bfloat16");
+    const auto type = kernel_type(body_.region().dtype);
+    if (!type) return refuse("no kernels for its type");
+    task.op.type = *type;
     if (attends.size() > most_layers)
       return refuse(fmt::format("one launch has {} layers at most", most_layers));
     task.layers = static_cast<int>(attends.size());
@@ -172,7 +174,8 @@ class LayersMatcher {
     if (found.window > 0 || found.fp8 || found.softcap)
       return refuse("no attention that is windowed, soft-capped or reads codes");
     LayersOp& op = task.op;
-    const LayersOp of_heads{.hidden = op.hidden,
+    const LayersOp of_heads{.type = op.type,
+                            .hidden = op.hidden,
                             .heads = found.kv_heads * found.group,
                             .kv_heads = found.kv_heads,
                             .head_dim = found.head_dim,
@@ -347,18 +350,26 @@ Generated LayersTask::lower(const Lowering& to, const Plan& plan, const Operands
   Generated out;
   KernelOf<LayersParams> of(to, out, "layers", op, plan);
   LayersParams& p = of.params;
-  // A map counts elements of 16 bits, be they weights or codes.
+  // A map counts pairs of bytes, be they elements or codes.
   const auto map = [&](const TensorMap& field, const Matrix& matrix, int rows, int k, int box) {
     const int columns = k * code_bits(op.format, op.type) / 16;
     of.map(field, buffer_of(to.step, matrix.weight), matrix.first_row * columns * 2, rows, columns,
            columns, box, DType::bf16, plan.box_panels());
   };
-  const auto scales = [&](const void* const& field, const Matrix& matrix, int k) {
+  // Scales of a matrix, and its zero points or the one scale of it all.
+  const auto beside = [&](const LayerPointers& pointers, const void* const OfMatrices::* which,
+                          const Matrix& matrix, int k) {
+    using Kind = WeightPart::Kind;
+    const std::int64_t first =
+        std::int64_t{op.format.row_of_scales(static_cast<int>(matrix.first_row))} *
+        op.format.scales_of_row(k);
+    const auto point = [&](const void* const& field, Kind part, std::int64_t offset) {
+      of.point(field, buffer_of(to.step, matrix.weight, *traits(op.format).index_of(part)), offset);
+    };
     if (op.format.is_plain()) return;
-    const auto part = traits(op.format).index_of(WeightPart::Kind::scales);
-    const std::int64_t first = op.format.row_of_scales(static_cast<int>(matrix.first_row));
-    of.point(field, buffer_of(to.step, matrix.weight, *part),
-             first * op.format.scales_of_row(k) * bytes_of(op.format.scale));
+    point(pointers.scales.*which, Kind::scales, first * bytes_of(op.format.scale));
+    if (op.format.zeros) point(pointers.beside.*which, Kind::zeros, first);
+    if (op.format.global) point(pointers.beside.*which, Kind::global, 0);
   };
   for (std::size_t i = 0; i < o.layers.size(); ++i) {
     const LayerOperands& layer = o.layers[i];
@@ -372,13 +383,13 @@ Generated LayersTask::lower(const Lowering& to, const Plan& plan, const Operands
     map(maps.up, layer.up, op.inter, op.hidden, kPairBox);
     map(maps.down, layer.down, op.hidden, op.inter, kBox);
     const LayerPointers& pointers = p.layer[i];
-    scales(pointers.q_scales, layer.q, op.hidden);
-    scales(pointers.k_scales, layer.k, op.hidden);
-    scales(pointers.v_scales, layer.v, op.hidden);
-    scales(pointers.o_scales, layer.o, op.query_rows());
-    scales(pointers.gate_scales, layer.gate, op.hidden);
-    scales(pointers.up_scales, layer.up, op.hidden);
-    scales(pointers.down_scales, layer.down, op.inter);
+    beside(pointers, &OfMatrices::q, layer.q, op.hidden);
+    beside(pointers, &OfMatrices::k, layer.k, op.hidden);
+    beside(pointers, &OfMatrices::v, layer.v, op.hidden);
+    beside(pointers, &OfMatrices::o, layer.o, op.query_rows());
+    beside(pointers, &OfMatrices::gate, layer.gate, op.hidden);
+    beside(pointers, &OfMatrices::up, layer.up, op.hidden);
+    beside(pointers, &OfMatrices::down, layer.down, op.inter);
     of.point(pointers.norm, to[layer.norm].inputs[1]);
     of.point(pointers.mlp_norm, to[layer.mlp_norm].inputs[1]);
     if (op.head_norms) {

@@ -74,6 +74,31 @@ constexpr const char* kLayersOfFp8 =
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
         "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})";
 
+// With zero points, in float16.
+constexpr const char* kLayersOfAwq =
+    R"({"architectures": ["LlamaForCausalLM"], "torch_dtype": "float16", "hidden_size": 256,
+        "intermediate_size": 2560, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
+        "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}})";
+
+constexpr const char* kLayersOfMxfp4 =
+    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
+        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
+        "quantization_config": {"quant_method": "compressed-tensors",
+          "format": "mxfp4-pack-quantized", "ignore": ["lm_head"], "config_groups": {"all":
+            {"targets": ["Linear"], "weights":
+              {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}}}}})";
+
+constexpr const char* kLayersOfNvfp4 =
+    R"({"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
+        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
+        "quantization_config": {"quant_method": "compressed-tensors",
+          "format": "nvfp4-pack-quantized", "ignore": ["lm_head"], "config_groups": {"all":
+            {"targets": ["Linear"], "weights":
+              {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}}})";
+
 StepGraph layers_decoder(const char* json) {
   const DecoderConfig config = parse_config(Json::parse(json), "config");
   return decode_instance(incrementalise(normalise(build_decoder(config, "layers"))));
@@ -219,6 +244,9 @@ std::vector<FamilyModel> family_models(std::int64_t prompt) {
   add("odd", odd_decoder(1), odd_decoder(many));
   models.push_back({"layers, decode", layers_decoder(kLayers), 1});
   models.push_back({"layers of int4, decode", layers_decoder(kLayersOfInt4), 1});
+  models.push_back({"layers of awq, decode", layers_decoder(kLayersOfAwq), 1});
+  models.push_back({"layers of mxfp4, decode", layers_decoder(kLayersOfMxfp4), 1});
+  models.push_back({"layers of nvfp4, decode", layers_decoder(kLayersOfNvfp4), 1});
   models.push_back({"layers of int8, decode", layers_decoder(kLayersOfInt8), 1});
   models.push_back({"layers of fp8, decode", layers_decoder(kLayersOfFp8), 1});
   for (const char* text : kConfigs) {

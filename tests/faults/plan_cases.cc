@@ -86,6 +86,9 @@ constexpr PlanCase kCases[] = {
     {"sampling", kOddDecode, "sampling/1024/v8/1024"},
     {"layers", "layers, decode", "layers/4x2.2.1/3"},
     {"layers of int4", "layers of int4, decode", "layers/16x1.1.3/12"},
+    {"layers of awq", "layers of awq, decode", "layers/4x1.1.2/3"},
+    {"layers of mxfp4", "layers of mxfp4, decode", "layers/4x1.1.2/3"},
+    {"layers of nvfp4", "layers of nvfp4, decode", "layers/4x1.1.2/3"},
     {"layers of int8", "layers of int8, decode", "layers/4x1.1.2/3"},
     {"layers of fp8", "layers of fp8, decode", "layers/4x1.1.2/3"},
 };

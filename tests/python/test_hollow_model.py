@@ -16,6 +16,8 @@ FORMATS = {
     "int8": "u8_row",
     "int4-g128": "u4_g128_bf16",
     "int4-g32": "u4_g32_bf16",
+    "awq": "u4_g128_bf16_zeros",
+    "gptq": "u4_g128_bf16_zeros",
     "nvfp4": "e2m1_g16_f8e4m3_global",
     "mxfp4": "e2m1_g32_f8e8m0",
     "gguf-Q4_0": "u4_g32_f16",

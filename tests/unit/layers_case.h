@@ -16,28 +16,84 @@
 
 namespace ac::kernels {
 
-inline float number(bf16 x) { return to_float(x); }
+// Elements of 16 bits.
+using Bits = unsigned short;
+inline float number(Type type, Bits x) {
+  return type == Type::f16 ? to_float(f16{x}) : to_float(bf16{x});
+}
+inline Bits bits_of(Type type, float x) {
+  return type == Type::f16 ? from_float<f16>(x).bits : from_float<bf16>(x).bits;
+}
 
-// A matrix of rows of k elements: these, or codes packed in 16 bits, and scales.
+// A number of a scale's type nearby, and its bytes behind others.
+inline void add_scale(ScaleType type, float x, std::vector<unsigned char>& to) {
+  const auto add = [&](auto v) {
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(&v);
+    to.insert(to.end(), bytes, bytes + sizeof v);
+  };
+  if (type == ScaleType::f32) add(x);
+  if (type == ScaleType::f16) add(from_float<f16>(x));
+  if (type == ScaleType::bf16) add(from_float<bf16>(x));
+  const int exponent = std::ilogb(x);
+  const double eighths = std::ldexp(x, 3 - exponent) - 8;
+  if (type == ScaleType::e4m3)
+    add(static_cast<unsigned char>((exponent + 7) * 8 + static_cast<int>(eighths)));
+  if (type == ScaleType::e8m0) add(static_cast<unsigned char>(127 + exponent));
+}
+
+// A matrix of rows of k elements: these, or codes packed in 16 bits, with scales and what else the
+// format has.
 struct LayersMatrix {
-  std::vector<bf16> units, scales;
+  std::vector<Bits> units;
+  Type type = Type::bf16;
   Format format{};
   int k = 0;
+  std::vector<unsigned char> scales, zeros;
+  float global = 1;
+
   std::size_t rows() const {
     return units.size() * 16 / static_cast<std::size_t>(code_bits(format, Type::bf16) * k);
   }
+  const void* beside() const {
+    return format.zeros ? static_cast<const void*>(zeros.data()) : &global;
+  }
   double code(std::size_t i) const {
-    if (bits_of(format.codes) == 4) return (units[i / 4].bits >> i % 4 * 4 & 15) - 8;
-    const int byte = units[i / 2].bits >> i % 2 * 8 & 255;
-    return is_whole(format.codes) ? byte - 128 : to_float(e4m3{static_cast<unsigned char>(byte)});
+    if (bits_of(format.codes) == 4) {
+      const int bits = units[i / 4] >> i % 4 * 4 & 15;
+      constexpr double sizes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+      if (is_whole(format.codes)) return bits;
+      return bits < 8 ? sizes[bits] : -sizes[bits - 8];
+    }
+    const int byte = units[i / 2] >> i % 2 * 8 & 255;
+    return is_whole(format.codes) ? byte : to_float(e4m3{static_cast<unsigned char>(byte)});
+  }
+  double scale(std::size_t i) const {
+    const unsigned char* const at = &scales[i * static_cast<std::size_t>(bytes_of(format.scale))];
+    switch (format.scale) {
+      case ScaleType::f32:
+        return load_as<float>(at);
+      case ScaleType::f16:
+        return to_float(load_as<f16>(at));
+      case ScaleType::bf16:
+        return to_float(load_as<bf16>(at));
+      case ScaleType::e4m3:
+        return to_float(e4m3{*at});
+      case ScaleType::e8m0:
+        return std::ldexp(1.0, *at - 127);
+      case ScaleType::i8:
+        break;
+    }
+    return NAN;
   }
   double at(int row, int column) const {
     const std::size_t i = static_cast<std::size_t>(row) * static_cast<std::size_t>(k) +
                           static_cast<std::size_t>(column);
-    if (format.is_plain()) return number(units[i]);
-    const int scale = format.row_of_scales(row) * format.scales_of_row(k) +
-                      (format.columns > 0 ? column / format.columns : 0);
-    return code(i) * number(scales[static_cast<std::size_t>(scale)]);
+    if (format.is_plain()) return number(type, units[i]);
+    const auto group =
+        static_cast<std::size_t>(format.row_of_scales(row) * format.scales_of_row(k) +
+                                 (format.columns > 0 ? column / format.columns : 0));
+    const int zero = format.zeros ? zeros[group] : middle_of(format.codes);
+    return (code(i) - zero) * scale(group) * global;
   }
 };
 
@@ -47,31 +103,48 @@ struct LayersModel {
   std::mt19937 random{7};
   struct Layer {
     LayersMatrix q, k, v, o, gate, up, down;
-    std::vector<bf16> norm, mlp_norm, q_norm, k_norm, keys, values;
+    std::vector<Bits> norm, mlp_norm, q_norm, k_norm, keys, values;
   };
   std::vector<Layer> layers;
   std::vector<float> rope;
 
-  std::vector<bf16> some(int count, float bound, float offset = 0) {
+  std::vector<Bits> some(int count, float bound, float offset = 0) {
     std::uniform_real_distribution<float> draw(offset - bound, offset + bound);
-    std::vector<bf16> all(static_cast<std::size_t>(count));
-    for (bf16& x : all) x = from_float<bf16>(draw(random));
+    std::vector<Bits> all(static_cast<std::size_t>(count));
+    for (Bits& x : all) x = bits_of(op.type, draw(random));
     return all;
   }
   LayersMatrix matrix(int rows, int k, float bound) {
     const Format& format = op.format;
-    if (format.is_plain()) return {some(rows * k, bound), {}, format, k};
+    LayersMatrix m;
+    m.type = op.type, m.format = format, m.k = k;
+    if (format.is_plain()) {
+      m.units = some(rows * k, bound);
+      return m;
+    }
     const int bits = bits_of(format.codes);
-    const float largest = bits == 4 ? 8 : 128;
+    const float largest = (bits == 8                ? 128.f
+                           : is_whole(format.codes) ? 8.f
+                                                    : 6.f) *
+                          (format.zeros ? 2 : 1);
+    if (format.global) m.global = bound / largest * 0.75f;
+    const float middle = bound / largest / m.global;
+    std::uniform_real_distribution<float> draw(middle / 2, middle * 1.5f);
     const int scales =
         (format.rows > 0 ? divide_up(rows, format.rows) : 1) * format.scales_of_row(k);
-    LayersMatrix m{std::vector<bf16>(static_cast<std::size_t>(rows * k * bits / 16)),
-                   some(scales, bound / largest / 2, bound / largest), format, k};
-    for (bf16& unit : m.units) unit.bits = static_cast<unsigned short>(random());
-    if (!is_whole(format.codes))
-      for (bf16& unit : m.units)
+    for (int i = 0; i < scales; ++i) {
+      add_scale(format.scale, draw(random), m.scales);
+      // One above the largest code can be a zero point, too.
+      if (format.zeros)
+        m.zeros.push_back(static_cast<unsigned char>(random() % (bits == 4 ? 17 : 256)));
+    }
+    m.units.resize(static_cast<std::size_t>(rows * k * bits / 16));
+    for (Bits& unit : m.units) unit = static_cast<Bits>(random());
+    if (bits == 8 && !is_whole(format.codes))
+      for (Bits& unit : m.units)
         for (const unsigned not_a_number : {0x7fu, 0x7f00u})
-          if ((unit.bits & not_a_number) == not_a_number) unit.bits ^= 0x1111u & not_a_number;
+          if ((unit & not_a_number) == not_a_number)
+            unit = static_cast<Bits>(unit ^ (0x1111u & not_a_number));
     return m;
   }
   LayersModel(const LayersOp& op, int count, int capacity) : op(op), capacity(capacity) {
@@ -100,7 +173,8 @@ struct LayersModel {
         y[r] += matrix.at(static_cast<int>(r), static_cast<int>(i)) * x[i];
     return y;
   }
-  static void norm(double* x, int count, const std::vector<bf16>& weights) {
+  double number(Bits x) const { return kernels::number(op.type, x); }
+  void norm(double* x, int count, const std::vector<Bits>& weights) const {
     double squares = 0;
     for (int i = 0; i < count; ++i) squares += x[i] * x[i];
     for (int i = 0; i < count; ++i)
@@ -136,7 +210,7 @@ struct LayersModel {
       Values attended(q.size());
       for (int head = 0; head < op.heads; ++head) {
         const int kv = head / group;
-        const auto cached = [&](const std::vector<bf16>& rows, const Values& now, int t, int d) {
+        const auto cached = [&](const std::vector<Bits>& rows, const Values& now, int t, int d) {
           return t == tokens
                      ? now[static_cast<std::size_t>(kv * dim + d)]
                      : number(rows[static_cast<std::size_t>((kv * capacity + t) * dim + d)]);
@@ -196,15 +270,15 @@ class LayersMemory {
     std::vector<std::size_t> starts;
     for (const auto* const matrix : matrices) {
       if (!joined || starts.empty()) memory_.emplace_back();
-      std::vector<bf16>& to = memory_.back();
+      std::vector<Bits>& to = memory_.back();
       starts.push_back(to.size());
       for (auto row = matrix->units.begin(); row != matrix->units.end(); row += k) {
         to.insert(to.end(), row, row + k);
-        to.insert(to.end(), static_cast<std::size_t>(gap), from_float<bf16>(NAN));
+        to.insert(to.end(), static_cast<std::size_t>(gap), bits_of(op.type, NAN));
       }
     }
     for (std::size_t i = 0; i < maps.size(); ++i) {
-      const std::vector<bf16>& from = memory_[memory_.size() - (joined ? 1 : maps.size() - i)];
+      const std::vector<Bits>& from = memory_[memory_.size() - (joined ? 1 : maps.size() - i)];
       const bool in_turn = maps.size() == 2;
       *maps[i] = matrix_map(
           op.type, from.data() + starts[i], static_cast<int>(matrices[i]->units.size()) / k, k,
@@ -212,7 +286,7 @@ class LayersMemory {
     }
   }
 
-  std::vector<std::vector<bf16>> memory_;
+  std::vector<std::vector<Bits>> memory_;
 };
 
 // What is wrong, or nothing. Tokens: how many are cached in each of the launches, which are made
@@ -225,22 +299,33 @@ std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int laye
   static_assert(plan.why_illegal(op) == nullptr);
   constexpr int capacity = 100;
   LayersModel model(op, layer_count, capacity);
-  if (has_nan) model.layers[0].k_norm[3] = from_float<bf16>(NAN);
+  if (has_nan) model.layers[0].k_norm[3] = bits_of(op.type, NAN);
   LayersParams p{};
   LayersMemory memory;
   p.layers = layer_count;
   for (int i = 0; i < layer_count; ++i) {
     LayersModel::Layer& l = model.layers[static_cast<std::size_t>(i)];
     p.maps[i] = memory.maps_of(op, plan, l, i % 2 == 1, i % 3 * 8);
-    p.layer[i] = {l.norm.data(),       l.mlp_norm.data(), l.q_norm.data(),      l.k_norm.data(),
-                  l.keys.data(),       l.values.data(),   l.q.scales.data(),    l.k.scales.data(),
-                  l.v.scales.data(),   l.o.scales.data(), l.gate.scales.data(), l.up.scales.data(),
-                  l.down.scales.data()};
+    p.layer[i] = {l.norm.data(),
+                  l.mlp_norm.data(),
+                  l.q_norm.data(),
+                  l.k_norm.data(),
+                  l.keys.data(),
+                  l.values.data(),
+                  {},
+                  {}};
+    const auto add = [&](const void* OfMatrices::* which, const LayersMatrix& m) {
+      p.layer[i].scales.*which = m.scales.data();
+      p.layer[i].beside.*which = m.beside();
+    };
+    add(&OfMatrices::q, l.q), add(&OfMatrices::k, l.k), add(&OfMatrices::v, l.v);
+    add(&OfMatrices::o, l.o), add(&OfMatrices::gate, l.gate), add(&OfMatrices::up, l.up);
+    add(&OfMatrices::down, l.down);
   }
   std::vector<Word> words(static_cast<std::size_t>(plan.words(op)), Word{0, 0});
   unsigned done = 0;
   int position = 0;
-  std::vector<bf16> in, out(static_cast<std::size_t>(op.hidden));
+  std::vector<Bits> in, out(static_cast<std::size_t>(op.hidden));
   p.out = out.data(), p.rope = model.rope.data(), p.position = &position;
   p.words = words.data(), p.done = &done;
   p.rope_pitch = op.head_dim, p.capacity = capacity;
@@ -251,7 +336,7 @@ std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int laye
     in = model.some(op.hidden, 1);
     p.in = in.data();
     LayersModel::Values start;
-    for (const bf16 x : in) start.push_back(number(x));
+    for (const Bits x : in) start.push_back(model.number(x));
     std::vector<LayersModel::Values> appended;
     const LayersModel::Values expected = model.run(start, tokens, appended);
     const std::vector<LayersModel::Layer> layers = model.layers;
@@ -266,16 +351,16 @@ std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int laye
                                             kernel, p);
     if (!report.ok()) return report.error;
     if (has_nan) {
-      for (const bf16 x : out)
-        if (!std::isnan(number(x)))
+      for (const Bits x : out)
+        if (!std::isnan(model.number(x)))
           return fmt::format("after {} tokens {} comes of a key that is no number", tokens,
-                             number(x));
+                             model.number(x));
       continue;
     }
     double error = 0, size = 0;
     for (std::size_t i = 0; i < start.size(); ++i) {
       const double change = expected[i] - start[i];
-      error += std::pow(number(out[i]) - expected[i], 2), size += change * change;
+      error += std::pow(model.number(out[i]) - expected[i], 2), size += change * change;
     }
     if (!(std::sqrt(error / size) < 0.01))
       return fmt::format("after {} tokens the error is {:.4f} of what the layers add", tokens,
@@ -289,11 +374,11 @@ std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int laye
         const auto dim = static_cast<std::size_t>(op.head_dim);
         const std::size_t head = j / dim / capacity, token = j / dim % capacity;
         const bool is_new = token == static_cast<std::size_t>(tokens);
-        const double right = is_new ? appended[i][head * dim + j % dim] : number(were[j]);
-        if (!(std::abs(number(rows[j]) - right) <= (is_new ? 0.03 : 0)))
+        const double right = is_new ? appended[i][head * dim + j % dim] : model.number(were[j]);
+        if (!(std::abs(model.number(rows[j]) - right) <= (is_new ? 0.03 : 0)))
           return fmt::format("after {} tokens, {} of layer {}, head {}, token {} is {}, not {}",
                              tokens, i % 2 == 0 ? "a key" : "a value", i / 2, head, token,
-                             number(rows[j]), right);
+                             model.number(rows[j]), right);
       }
     }
   }

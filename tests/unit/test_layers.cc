@@ -57,6 +57,30 @@ constexpr LayersOp floats_of_one{
     .head_dim = 64,
     .inter = 256,
     .format = {.codes = Codes::e4m3, .scale = ScaleType::bf16, .rows = 0}};
+// Codes of 4 bits with zero points, in few groups and many; of 8 bits; and small floats.
+constexpr LayersOp with_zeros{
+    .type = Type::f16,
+    .hidden = 768,
+    .heads = 8,
+    .kv_heads = 2,
+    .head_dim = 64,
+    .inter = 1280,
+    .format = {.codes = Codes::u4, .scale = ScaleType::f16, .zeros = true, .columns = 128}};
+constexpr LayersOp of_format(LayersOp op, Format format) {
+  op.format = format;
+  return op;
+}
+constexpr LayersOp fine_with_zeros =
+    of_format(fine, {.codes = Codes::u4, .scale = ScaleType::f16, .zeros = true, .columns = 64});
+constexpr LayersOp coarse_with_zeros =
+    of_format({.hidden = 512, .heads = 8, .kv_heads = 2, .head_dim = 64, .inter = 1024},
+              {.codes = Codes::u4, .scale = ScaleType::f32, .zeros = true, .columns = 256});
+constexpr LayersOp bytes_with_zeros = of_format(
+    grouped_bytes, {.codes = Codes::u8, .scale = ScaleType::f16, .zeros = true, .columns = 32});
+constexpr LayersOp nvfp4 = of_format(
+    fine, {.codes = Codes::e2m1, .scale = ScaleType::e4m3, .columns = 16, .global = true});
+constexpr LayersOp mxfp4 =
+    of_format(with_zeros, {.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32});
 constexpr LayersPlan few{.blocks = 3, .stages = 3, .window = 1};
 constexpr LayersPlan parts{.blocks = 5, .parts_o = 2, .parts_down = 3, .stages = 4, .window = 4};
 constexpr LayersPlan many{.blocks = 9, .parts_o = 2, .stages = 2, .window = 2, .rounds_alone = 0};
@@ -79,6 +103,12 @@ AC_LAYERS_KERNEL(grouped_bytes_four_warps, grouped_bytes, four_warps)
 AC_LAYERS_KERNEL(floats_two_warps, floats, two_warps)
 AC_LAYERS_KERNEL(floats_in_parts, floats, in_parts)
 AC_LAYERS_KERNEL(floats_of_one_four_warps, floats_of_one, four_warps)
+AC_LAYERS_KERNEL(with_zeros_two_warps, with_zeros, two_warps)
+AC_LAYERS_KERNEL(fine_with_zeros_four_warps, fine_with_zeros, four_warps)
+AC_LAYERS_KERNEL(coarse_with_zeros_four_warps, coarse_with_zeros, four_warps)
+AC_LAYERS_KERNEL(bytes_with_zeros_four_warps, bytes_with_zeros, four_warps)
+AC_LAYERS_KERNEL(nvfp4_four_warps, nvfp4, four_warps)
+AC_LAYERS_KERNEL(mxfp4_two_warps, mxfp4, two_warps)
 
 TEST_CASE("all layers in one launch compute what the layers do") {
   for (const Schedule schedule :
@@ -109,6 +139,28 @@ TEST_CASE("all layers in one launch read codes of 8 bits") {
   CHECK(run_layers<grouped_bytes, four_warps>(grouped_bytes_four_warps, schedule, 2, {7}) == "");
   CHECK(run_layers<floats, in_parts>(floats_in_parts, schedule, 2, {9}) == "");
   CHECK(run_layers<floats_of_one, four_warps>(floats_of_one_four_warps, schedule, 2, {9}) == "");
+}
+
+TEST_CASE("all layers in one launch read codes with zero points") {
+  for (const Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    CAPTURE(static_cast<int>(schedule));
+    CHECK(run_layers<with_zeros, two_warps>(with_zeros_two_warps, schedule, 2, {0, 40}) == "");
+    CHECK(run_layers<fine_with_zeros, four_warps>(fine_with_zeros_four_warps, schedule, 3,
+                                                  {7, 60}) == "");
+  }
+  const Schedule schedule = Schedule::shuffled;
+  CHECK(run_layers<coarse_with_zeros, four_warps>(coarse_with_zeros_four_warps, schedule, 2, {9}) ==
+        "");
+  CHECK(run_layers<bytes_with_zeros, four_warps>(bytes_with_zeros_four_warps, schedule, 2, {9}) ==
+        "");
+}
+
+TEST_CASE("all layers in one launch read small floats") {
+  for (const Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    CAPTURE(static_cast<int>(schedule));
+    CHECK(run_layers<nvfp4, four_warps>(nvfp4_four_warps, schedule, 2, {0, 40}) == "");
+  }
+  CHECK(run_layers<mxfp4, two_warps>(mxfp4_two_warps, Schedule::shuffled, 2, {9}) == "");
 }
 
 TEST_CASE("what is no number stays so, whichever block and warp has it") {
@@ -158,6 +210,7 @@ TEST_CASE("plans of all layers say what they cannot do") {
     return reason != nullptr && std::string(reason).find(what) != std::string::npos;
   };
   CHECK(says(few.why_illegal({.type = Type::f16}), "overflows"));
+  CHECK(says(few.why_illegal({.type = Type::f32}), "16 bits"));
   CHECK(says(few.why_illegal({.head_dim = 96}), "head_dim"));
   CHECK(says(few.why_illegal({.heads = 15}), "whole groups"));
   CHECK(says(few.why_illegal({.heads = 32, .kv_heads = 2}), "up to 8"));
@@ -166,17 +219,25 @@ TEST_CASE("plans of all layers say what they cannot do") {
   CHECK(few.why_illegal_format(of_codes) == nullptr);
   of_codes.inter = 3200;
   CHECK(says(few.why_illegal_format(of_codes), "multiples of a warp's columns"));
-  of_codes.format.zeros = true;
-  CHECK(says(few.why_illegal_format(of_codes), "nothing besides a scale"));
-  of_codes.format = {.codes = Codes::e2m1, .columns = 16};
-  CHECK(says(few.why_illegal_format(of_codes), "codes must be of 8 bits"));
+  of_codes.format.listed = true;
+  CHECK(says(few.why_illegal_format(of_codes), "scales must be alone"));
+  of_codes.format = {.codes = Codes::u6, .columns = 16};
+  CHECK(says(few.why_illegal_format(of_codes), "4 or 8 bits"));
+  of_codes.format = {.codes = Codes::u8, .zeros = true};
+  CHECK(says(few.why_illegal_format(of_codes), "must be of groups"));
   of_codes.format = {.codes = Codes::e4m3, .scale = ScaleType::e8m0};
   CHECK(says(few.why_illegal_format(of_codes), "16 or 32 bits"));
+  of_codes.hidden = 1280, of_codes.inter = 3072;
+  of_codes.format = {.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 256};
+  CHECK(says(few.why_illegal_format(of_codes), "even number of groups"));
+  of_codes.format.columns = 8;
+  CHECK(says(few.why_illegal_format(of_codes), "16 of 4 bits"));
+  of_codes.hidden = 1024;
   of_codes.inter = 3072;
   of_codes.format = {.codes = Codes::e4m3, .rows = 24, .columns = 128};
   CHECK(says(few.why_illegal_format(of_codes), "whole tiles"));
   of_codes.format = {.codes = Codes::u8, .columns = 256};
-  CHECK(says(few.why_illegal_format(of_codes), "32 columns or more"));
+  CHECK(says(few.why_illegal_format(of_codes), "whole in a warp's columns"));
   of_codes.format = {.codes = Codes::u8, .rows = 16};
   CHECK(says(few.why_illegal_format(of_codes), "rows must not share"));
   CHECK(says(LayersPlan{.warps = 7}.why_illegal({}), "in pairs"));

@@ -297,14 +297,17 @@ TEST_CASE("a cut has layers together or apart, whichever costs less, and both ar
 
 TEST_CASE("what the kernel of layers cannot do has a reason") {
   CHECK(refusal(decode_of(small())) == "");
-  CHECK(refusal(decode_of(with("torch_dtype", "float16"))) == "layers are of bfloat16");
+  CHECK(refusal(decode_of(with("torch_dtype", "float16"))) ==
+        "an input's norm comes after the product: float16 overflows");
+  CHECK(refusal(decode_of(with("torch_dtype", "float32"))) ==
+        "hidden states and the cache must have 16 bits");
   CHECK(refusal(decode_of(with("attention_bias", true))) == "a product has a bias");
   CHECK(refusal(decode_of(with("hidden_size", 136))) == "sizes must be multiples of 64");
   CHECK(refusal(decode_of(with("num_attention_heads", 18))) == "tensor cores take groups up to 8");
   CHECK(refusal(decode_of(with("hidden_act", "gelu"))) == "the products of the MLP are no pair");
   CHECK(refusal(decode_of(small(), KvStorage::fp8)) ==
         "no attention that is windowed, soft-capped or reads codes");
-  CHECK(refusal(decode_of(small(33))) == "one launch has 32 layers at most");
+  CHECK(refusal(decode_of(small(31))) == "one launch has 30 layers at most");
   CHECK(refusal(published("llama-3.1-8b", true)) == "layers so large gain little by one launch");
   Json window = with("use_sliding_window", true);
   window["sliding_window"] = 40, window["max_window_layers"] = 0;
@@ -375,8 +378,8 @@ TEST_CASE("layers of codes point to their scales, and maps count pairs of bytes"
   CHECK(all.buffer(all.map(maps.up).buffer).key == "model.layers.2.mlp.up_proj.weight_packed");
   CHECK(all.map(maps.up).columns == 64);
   CHECK(all.map(maps.down).columns == 128);
-  CHECK(key(pointers.k_scales) == "model.layers.2.self_attn.k_proj.weight_scale");
-  CHECK(key(pointers.down_scales) == "model.layers.2.mlp.down_proj.weight_scale");
+  CHECK(key(pointers.scales.k) == "model.layers.2.self_attn.k_proj.weight_scale");
+  CHECK(key(pointers.scales.down) == "model.layers.2.mlp.down_proj.weight_scale");
 }
 
 TEST_CASE("layers of bytes point to scales of rows, or of blocks") {
@@ -390,7 +393,7 @@ TEST_CASE("layers of bytes point to scales of rows, or of blocks") {
   const char* const blocks = R"({"quant_method": "fp8", "weight_block_size": [128, 128]})";
   const Lowered fp8(of(blocks, 2), {.blocks = 132, .stages = 8});
   CHECK(fp8.map(fp8.params.maps[1].up).columns == 128);
-  const Launch::Pointer& scales = fp8.pointer(&fp8.params.layer[1].down_scales);
+  const Launch::Pointer& scales = fp8.pointer(&fp8.params.layer[1].scales.down);
   CHECK(fp8.buffer(scales.buffer).key == "model.layers.1.mlp.down_proj.weight_scale_inv");
   CHECK(scales.offset == Count(0));
   const char* const rows =
@@ -398,8 +401,32 @@ TEST_CASE("layers of bytes point to scales of rows, or of blocks") {
           "config_groups": {"all": {"targets": ["Linear"], "weights":
             {"num_bits": 8, "type": "int", "strategy": "channel"}}}})";
   const Lowered int8(of(rows, 2), {.blocks = 132, .stages = 8});
-  CHECK(int8.buffer(int8.pointer(&int8.params.layer[0].v_scales).buffer).key ==
+  CHECK(int8.buffer(int8.pointer(&int8.params.layer[0].scales.v).buffer).key ==
         "model.layers.0.self_attn.v_proj.weight_scale");
+}
+
+TEST_CASE("layers of codes point to zero points, or to the scale of each matrix") {
+  const auto of = [](const char* dtype, const char* quantization) {
+    Json json = small_of_codes();
+    json["torch_dtype"] = dtype, json["quantization_config"] = Json::parse(quantization);
+    return decode_of(json);
+  };
+  const kernels::LayersPlan plan{.blocks = 132, .stages = 8};
+  const Lowered awq(of("float16", R"({"quant_method": "awq", "bits": 4, "group_size": 64})"), plan);
+  const auto key = [](const Lowered& all, const void* const& field) {
+    return all.buffer(all.pointer(&field).buffer).key;
+  };
+  const kernels::LayerPointers& pointers = awq.params.layer[1];
+  CHECK(key(awq, pointers.scales.k) == "model.layers.1.self_attn.k_proj.scales");
+  CHECK(key(awq, pointers.beside.up) == "model.layers.1.mlp.up_proj.qzeros");
+  const Lowered nvfp4(of("bfloat16",
+                         R"({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized",
+             "ignore": ["lm_head"], "config_groups": {"all": {"targets": ["Linear"], "weights":
+               {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}})"),
+                      plan);
+  const kernels::LayerPointers& of_floats = nvfp4.params.layer[0];
+  CHECK(key(nvfp4, of_floats.scales.o) == "model.layers.0.self_attn.o_proj.weight_scale");
+  CHECK(key(nvfp4, of_floats.beside.down) == "model.layers.0.mlp.down_proj.weight_global_scale");
 }
 
 TEST_CASE("rows of fused products are found behind their views") {
