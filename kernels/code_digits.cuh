@@ -108,6 +108,15 @@ AC_DEVICE int sum_of_digits(unsigned low, unsigned high) {
   constexpr int ones = 0x01010101;
   return __dp4a(static_cast<int>(high), ones, 0) * 256 + __dp4a(static_cast<int>(low), ones, 0);
 }
+AC_DEVICE int sum_of_warp(int x) {
+#if !defined(AC_HOST_DEVICE) && __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(full_warp, x);
+#else
+  AC_UNROLL
+  for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(full_warp, x, d);
+  return x;
+#endif
+}
 // The words of each digit of four values.
 AC_DEVICE void digit_words(const unsigned (&x)[4], unsigned& low, unsigned& high) {
   const unsigned a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[2], x[3], 0x5140);

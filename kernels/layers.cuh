@@ -618,8 +618,12 @@ struct Layers {
       int sum = of_lane[i];
       AC_UNROLL
       for (int turn = 1; turn < turns; ++turn) sum += of_lane[i + turn];
-      AC_UNROLL
-      for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(full_warp, sum, d);
+      if constexpr (lanes == 32) {
+        sum = sum_of_warp(sum);
+      } else {
+        AC_UNROLL
+        for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(full_warp, sum, d);
+      }
       if (lane() % lanes == 0)
         sums_of_input()[i / turns * (32 / lanes) + lane() / lanes] = sum * lifted;
     }
