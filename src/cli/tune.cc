@@ -26,6 +26,7 @@ struct Tune {
   std::string package, space = "region";
   std::string phase;  // of the package, whose steps of one token are tuned
   StepTuneOptions options;
+  const CLI::Option* context = nullptr;
   AdvisorOptions advising;
   bool quiet = false, json = false;
 
@@ -50,6 +51,9 @@ struct Tune {
     options.sources = building.sources;
     if (options.database.empty()) options.database = building.cache / "tuning.sqlite";
     choose_device(before);
+    if (context->count() > 0 && options.context >= before.max_context)
+      wrong_usage("--context {}: {} has room for {} tokens, and the step adds one", options.context,
+                  package, before.max_context);
     options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
     options.dtype = before.dtype;
     options.states = before.states;
@@ -260,9 +264,10 @@ void add_tune_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 64))
       ->group(kRare);
-  command->add_option("--context", tune->options.context, "Tokens in the cache while timing")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 20));
+  tune->context =
+      command->add_option("--context", tune->options.context, "Tokens in the cache while timing")
+          ->capture_default_str()
+          ->check(CLI::Range(0, 1 << 20));
   command
       ->add_option("--db", tune->options.database,
                    "The tuning database (default: tuning.sqlite in the cache folder)")

@@ -276,6 +276,11 @@ def package(compiled, tmp_path):
     return shutil.copytree(compiled, tmp_path / "package")
 
 
+def test_a_context_that_the_package_has_no_room_for(model, package):
+    refused = program("tune", package, model, "--context", 64, "-q", expect=2).stderr
+    assert "--context 64" in refused and "room for 64 tokens" in refused
+
+
 def test_the_schedule_of_a_step_is_tuned(model, package, tmp_path):
     ids = ("--ids", "5,17,3,99", "-n", 4, "--json")
     before = json.loads(program("run", package, *ids).stdout)
