@@ -308,7 +308,9 @@ TEST_CASE("what the kernel of layers cannot do has a reason") {
   CHECK(refusal(decode_of(small(), KvStorage::fp8)) ==
         "no attention that is windowed, soft-capped or reads codes");
   CHECK(refusal(decode_of(small(31))) == "one launch has 30 layers at most");
-  CHECK(refusal(published("llama-3.1-8b", true)) == "layers so large gain little by one launch");
+  Json large = with("hidden_size", 4096);
+  large["intermediate_size"] = 14336;
+  CHECK(refusal(decode_of(large)) == "layers so large gain little by one launch");
   Json window = with("use_sliding_window", true);
   window["sliding_window"] = 40, window["max_window_layers"] = 0;
   CHECK(refusal(decode_of(window)) == "no attention that is windowed, soft-capped or reads codes");
