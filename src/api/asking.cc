@@ -38,10 +38,9 @@ Wishes read_wishes(Fields& fields) {
 void read_what_gateways_add(Fields& fields) {
   // As SGLang's does.
   for (const auto& [name, value] :
-       {std::pair{"continue_final_message", false}, std::pair{"ignore_eos", false},
-        std::pair{"no_stop_trim", false}, std::pair{"return_hidden_states", false},
-        std::pair{"separate_reasoning", true}, std::pair{"skip_special_tokens", true},
-        std::pair{"stream_reasoning", true}})
+       {std::pair{"ignore_eos", false}, std::pair{"no_stop_trim", false},
+        std::pair{"return_hidden_states", false}, std::pair{"separate_reasoning", true},
+        std::pair{"skip_special_tokens", true}, std::pair{"stream_reasoning", true}})
     fields.only(name, value, "this is what the server does in any case");
 }
 
@@ -175,9 +174,17 @@ Json call_of(const std::string& id, const std::string& name, const Json& argumen
   if (arguments.is_string()) {
     const auto& text = arguments.get_ref<const std::string&>();
     object = text.empty() ? Json::object() : json_in(text);
+    // A model may write what is no JSON, and a client sends it back.
+    if (!object.is_object()) object = {{"invalid_json", text}};
   }
-  if (!object.is_object()) refuse(where, "it is no JSON object of less than 64 levels");
+  if (!object.is_object()) refuse(where, "{} is no JSON object", shown(object));
   return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", object}}}};
+}
+
+bool is_text_of_assistant(const Json& message) {
+  const auto is_space = [](unsigned char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+  return message["role"] == "assistant" && !message.contains("tool_calls") &&
+         !std::ranges::all_of(message["content"].get_ref<const std::string&>(), is_space);
 }
 
 namespace {
@@ -209,13 +216,13 @@ void set_prompt(const ServedModel& model, Chat conversation, TextRequest& reques
   const auto prompt = [&]() -> ModelText::ChatPrompt {
     std::string first;
     try {
-      return model.text.chat_prompt(input);
+      return model.text.chat_prompt(input, conversation.goes_on);
     } catch (const Error& error) {
       first = error.what();
     }
     try {
       write_arguments_as_text(input["messages"]);
-      return model.text.chat_prompt(input);
+      return model.text.chat_prompt(input, conversation.goes_on);
     } catch (const Error&) {
       throw Refusal{400, "the chat template refuses the conversation: " + first, "messages"};
     }

@@ -87,7 +87,10 @@ struct Chat {
   Json tools = nullptr;
   ToolRules tool_rules = {};
   Json variables = Json::object();  // of the template
+  bool goes_on = false;             // the answer goes on with the last message
 };
+// Whether an answer can go on with a message, as templates expect it.
+bool is_text_of_assistant(const Json& message);
 // Makes the conversation the prompt of a request.
 void set_prompt(const ServedModel& model, Chat conversation, TextRequest& request,
                 AnswerParts::Options& parts);

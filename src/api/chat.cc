@@ -106,9 +106,10 @@ class ChatWriter : public Writer {
   }
   static Json usage_of(const Reply& reply) {
     return {{"prompt_tokens", reply.prompt_tokens},
-            {"completion_tokens", reply.completion_tokens},
-            {"total_tokens", reply.prompt_tokens + reply.completion_tokens},
-            {"prompt_tokens_details", {{"cached_tokens", reply.cached_tokens}}}};
+            {"completion_tokens", reply.completion_tokens()},
+            {"total_tokens", reply.prompt_tokens + reply.completion_tokens()},
+            {"prompt_tokens_details", {{"cached_tokens", reply.cached_tokens}}},
+            {"completion_tokens_details", {{"reasoning_tokens", reply.reasoning_tokens()}}}};
   }
   Json logprobs_of(const Choice& choice, std::size_t from) const {
     if (!logprobs_) return nullptr;
@@ -221,6 +222,21 @@ Json read_chat_messages(const Json& list) {
   return messages;
 }
 
+namespace {
+
+// As vLLM has it: the answer goes on with the last message.
+bool read_going_on(Fields& fields, const Json& last) {
+  constexpr const char* kName = "continue_final_message";
+  const bool goes_on = fields.boolean(kName).value_or(false);
+  fields.only("add_generation_prompt", !goes_on,
+              goes_on ? "the answer begins no message" : "the answer begins a message");
+  if (goes_on && !is_text_of_assistant(last))
+    fields.wrong(kName, "the last message is no text of an assistant");
+  return goes_on;
+}
+
+}  // namespace
+
 Asking read_chat(const Json& body, const ServedModel& model) {
   Fields fields(body);
   read_model(fields, model);
@@ -259,6 +275,7 @@ Asking read_chat(const Json& body, const ServedModel& model) {
     form = one_of(form, read_format(*format, "response_format"));
   const auto count = static_cast<std::size_t>(fields.integer("n", 1, kMostChoices).value_or(1));
   fields.only("store", false, "this server keeps no answers");
+  conversation.goes_on = read_going_on(fields, conversation.messages.back());
   read_what_gateways_add(fields);
   fields.ignore({"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
                  "prompt_cache_retention"});

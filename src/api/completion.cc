@@ -60,8 +60,8 @@ class CompletionWriter : public Writer {
   }
   static Json usage_of(const Reply& reply) {
     return {{"prompt_tokens", reply.prompt_tokens},
-            {"completion_tokens", reply.completion_tokens},
-            {"total_tokens", reply.prompt_tokens + reply.completion_tokens},
+            {"completion_tokens", reply.completion_tokens()},
+            {"total_tokens", reply.prompt_tokens + reply.completion_tokens()},
             {"prompt_tokens_details", {{"cached_tokens", reply.cached_tokens}}}};
   }
   std::string text_of(std::int64_t token) const {

@@ -91,7 +91,7 @@ class MessagesWriter : public Writer {
     return {{"input_tokens", reply.prompt_tokens - reply.cached_tokens},
             {"cache_read_input_tokens", reply.cached_tokens},
             {"cache_creation_input_tokens", 0},
-            {"output_tokens", reply.completion_tokens}};
+            {"output_tokens", reply.completion_tokens()}};
   }
   static std::string named(const Json& json) { return event(json, json["type"]); }
 
@@ -244,6 +244,8 @@ Chat read_messages_chat(Fields& fields) {
     read_message(message, where, conversation.messages, called);
   }
   if (list.empty()) fields.wrong("messages", "there is none");
+  // An answer goes on with what an assistant has begun.
+  conversation.goes_on = is_text_of_assistant(conversation.messages.back());
   conversation.tools = read_claude_tools(fields, conversation.tool_rules);
   if (const Json* const given = fields.object("thinking")) {
     Fields thinking(*given, "thinking");

@@ -6,6 +6,18 @@
 
 namespace ac::api {
 
+std::int64_t Reply::completion_tokens() const {
+  std::int64_t sum = 0;
+  for (const Choice& choice : choices) sum += choice.tokens;
+  return sum;
+}
+
+std::int64_t Reply::reasoning_tokens() const {
+  std::int64_t sum = 0;
+  for (const Choice& choice : choices) sum += choice.reasoning_tokens;
+  return sum;
+}
+
 void Choice::add(const Part& part, const std::string& new_id) {
   switch (part.kind) {
     case Part::Kind::text:
@@ -13,6 +25,7 @@ void Choice::add(const Part& part, const std::string& new_id) {
       return;
     case Part::Kind::reasoning:
       reasoning += part.text;
+      reasoning_tokens = tokens;
       return;
     case Part::Kind::call:
       calls.push_back({new_id, part.text, {}});

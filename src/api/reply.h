@@ -25,6 +25,8 @@ struct Choice {
   std::string text, reasoning;
   std::vector<Call> calls;
   std::vector<Logprob> logprobs;
+  std::int64_t tokens = 0;
+  std::int64_t reasoning_tokens = 0;  // up to the last one of the reasoning
   // Why it has ended: "stop", "length"; empty: it has not.
   std::string finish;
   std::string stopped_by;  // the stop text
@@ -37,7 +39,10 @@ struct Reply {
   std::int64_t created = 0;
   std::string model, fingerprint;
   std::vector<Choice> choices;
-  std::int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  std::int64_t prompt_tokens = 0, cached_tokens = 0;
+
+  std::int64_t completion_tokens() const;
+  std::int64_t reasoning_tokens() const;
 };
 
 // Writes a reply as a whole, or as the events of a stream. A stream's functions get the reply with

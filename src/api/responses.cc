@@ -123,9 +123,9 @@ class ResponseWriter : public Writer {
     if (!choice.finish.empty())
       body["usage"] = {{"input_tokens", reply.prompt_tokens},
                        {"input_tokens_details", {{"cached_tokens", reply.cached_tokens}}},
-                       {"output_tokens", reply.completion_tokens},
-                       {"output_tokens_details", {{"reasoning_tokens", 0}}},
-                       {"total_tokens", reply.prompt_tokens + reply.completion_tokens}};
+                       {"output_tokens", reply.completion_tokens()},
+                       {"output_tokens_details", {{"reasoning_tokens", reply.reasoning_tokens()}}},
+                       {"total_tokens", reply.prompt_tokens + reply.completion_tokens()}};
     return body;
   }
 

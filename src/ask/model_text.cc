@@ -34,6 +34,19 @@ std::size_t special_at(const text::Trie& special, std::string_view text) {
   return bytes;
 }
 
+// Leaves out what a template writes behind a message. As in transformers, where the template trims
+// the message, so does this.
+void end_with(std::string message, std::string& prompt) {
+  constexpr const char* kSpace = " \t\n\v\f\r";
+  message.erase(0, message.find_first_not_of(kSpace));
+  const std::size_t bytes = message.find_last_not_of(kSpace) + 1;
+  const std::size_t at = prompt.rfind(std::string_view(message).substr(0, bytes));
+  if (at == std::string::npos)
+    bad_input("it does not show the last message as it is, so that no answer can go on with it");
+  const bool whole = std::string_view(prompt).substr(at).starts_with(message);
+  prompt.resize(at + (whole ? message.size() : bytes));
+}
+
 }  // namespace
 
 ModelText::ModelText(Source source)
@@ -121,9 +134,11 @@ std::string ModelText::chat_text(const Json& input) const {
   return template_for(has_tools).render(whole);
 }
 
-ModelText::ChatPrompt ModelText::chat_prompt(Json input) const {
+ModelText::ChatPrompt ModelText::chat_prompt(Json input, bool goes_on) const {
   mark_all(input);
-  const std::string marked = chat_text(input);
+  if (goes_on) input["add_generation_prompt"] = false;
+  std::string marked = chat_text(input);
+  if (goes_on) end_with(input["messages"].back()["content"].get_ref<std::string&>(), marked);
   std::string prompt;
   std::vector<std::size_t> plain;  // where special tokens begin that are text
   for (std::size_t at = 0, character = 0; at < marked.size();) {
@@ -142,7 +157,7 @@ ModelText::ChatPrompt ModelText::chat_prompt(Json input) const {
   }
   ChatPrompt result{.ids = {},
                     .thinking = text::opens_thinking(prompt),
-                    .thought = text::closes_thinking(prompt)};
+                    .thought = goes_on || text::closes_thinking(prompt)};
   add_ids(prompt, plain, result.ids);
   return result;
 }

@@ -45,8 +45,9 @@ class ModelText {
   };
   // Of a conversation, up to where the answer begins. `input` has messages, perhaps tools, and
   // further variables. A special token that is written in any of them is text: nobody ends their
-  // turn by what they say.
-  ChatPrompt chat_prompt(Json input) const;
+  // turn by what they say. If it goes on, the answer continues the last message, which is text;
+  // an error (bad_input) says so if the template does not show that as it is.
+  ChatPrompt chat_prompt(Json input, bool goes_on = false) const;
   // The same as text, in which special tokens are special tokens.
   std::string chat_text(const Json& input) const;
   // Of plain text, with what the tokenizer puts around it.

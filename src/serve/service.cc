@@ -90,7 +90,7 @@ struct Service::Impl {
                     quote((to.method + " " + to.path).substr(0, 100)), status, seconds);
     if (reply)
       line += fmt::format(", prompt {} (cached {}), answer {}", reply->prompt_tokens,
-                          reply->cached_tokens, reply->completion_tokens);
+                          reply->cached_tokens, reply->completion_tokens());
     print_stderr("{}\n", line);
   }
 
@@ -162,7 +162,7 @@ class Service::Impl::Answering : public Listener {
   void piece(std::size_t i, const TextPiece& piece) override {
     begin_choice(i);
     if (piece.logprobs) reply_.choices[i].logprobs.push_back({piece.token, *piece.logprobs});
-    if (piece.token >= 0) ++reply_.completion_tokens;
+    if (piece.token >= 0) ++reply_.choices[i].tokens;
     if (!piece.text.empty()) take(i, parts_[i]->push(piece.text));
   }
   void answered(std::size_t i, const TextAnswer& whole) override {

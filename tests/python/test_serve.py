@@ -69,6 +69,28 @@ def test_a_chat_is_what_generate_says(pair, server, client):
     assert got.id.startswith("chatcmpl-") and got.system_fingerprint.startswith("fp_")
 
 
+def test_an_answer_goes_on_with_what_an_assistant_has_begun(pair, server):
+    for begun in "Ren kato", "mi 日", "  mi ren \n", "<|end|> mi":
+        talk = [*CHAT, {"role": "assistant", "content": begun}]
+        ids = pair.truth.chat_ids(talk, goes_on=True)
+        truth = completed(server, prompt=ids)["choices"][0]["text"]
+        got = chatted(server, messages=talk, continue_final_message=True, add_generation_prompt=False)
+        claude = server.post("/v1/messages", model="tiny", messages=talk[1:], system=CHAT[0]["content"], max_tokens=NEW)
+        if "<|" not in begun:  # which transformers takes for a special token
+            assert got["choices"][0]["message"]["content"] == truth != ""
+            assert got["usage"]["prompt_tokens"] == len(ids)
+        assert claude["content"][0]["text"] == got["choices"][0]["message"]["content"]
+        assert claude["usage"]["input_tokens"] + claude["usage"]["cache_read_input_tokens"] == got["usage"]["prompt_tokens"]
+    empty = [*CHAT, {"role": "assistant", "content": " "}]
+    for fields, says in (
+        ({"messages": CHAT}, "no text of an assistant"),
+        ({"messages": empty}, "no text of an assistant"),
+        ({"messages": talk, "add_generation_prompt": True}, "add_generation_prompt"),
+    ):
+        assert says in server.refused("/v1/chat/completions", continue_final_message=True, **fields)["message"]
+    assert "begins a message" in server.refused("/v1/chat/completions", messages=CHAT, add_generation_prompt=False)["message"]
+
+
 def test_a_stream_is_the_same(server, client):
     whole = chatted(server)
     chunks = list(

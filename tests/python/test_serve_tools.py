@@ -124,6 +124,11 @@ def test_reasoning_is_apart(server):
     cut = asked(server, "think", max_tokens=3)
     assert cut["message"]["reasoning_content"] == "Let me see" and cut["message"]["content"] == ""
     assert cut["finish_reason"] == "length"
+    for script, tokens in ("plain", 0), ("think", 4), ("both", 3):
+        usage = server.post("/v1/chat/completions", messages=say(script), tools=OPENAI_TOOLS)["usage"]
+        assert usage["completion_tokens_details"]["reasoning_tokens"] == tokens, script
+        usage = server.post("/v1/responses", input=say(script), tools=FLAT_TOOLS)["usage"]
+        assert usage["output_tokens_details"]["reasoning_tokens"] == tokens, script
 
 
 def test_a_conversation_with_tools(client, server):
@@ -152,8 +157,8 @@ def test_a_conversation_with_tools(client, server):
         ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id: it is missing"),
         (
-            {"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{"}}]}]},
-            "messages[0].tool_calls[0].function.arguments: it is no JSON object",
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": [1]}}]}]},
+            "messages[0].tool_calls[0].function.arguments: a list is no JSON object",
         ),
     ],
 )
@@ -168,11 +173,22 @@ def test_arguments_of_many_levels(server, claude):
         arguments = '{"a": ' + "[" * depth + "]" * depth + "}"
         call = {"id": "1", "type": "function", "function": {"name": "get_time", "arguments": arguments}}
         talk = [*say("plain"), {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "1", "content": "x"}]
-        assert "less than 64 levels" in server.refused("/v1/chat/completions", messages=talk)["message"]
-        call = {"type": "function_call", "call_id": "1", "name": "get_time", "arguments": arguments}
-        assert "less than 64 levels" in server.refused("/v1/responses", input=[*say("plain"), call])["message"]
+        item = {"type": "function_call", "call_id": "1", "name": "get_time", "arguments": arguments}
+        assert server.post("/v1/chat/completions", messages=talk, max_tokens=1)["choices"]
+        assert server.post("/v1/responses", input=[*say("plain"), item], max_output_tokens=16)["output"]
     (use,) = claude.messages.create(model="scripted", max_tokens=50, messages=say("deep"), tools=CLAUDE_TOOLS).content
     assert use.name == "get_time" and use.input == {"invalid_json": "".join(SCRIPTS["deep"][1:4])[len('{"name": "get_time", "arguments": ') :] + "}"}
+
+
+def test_a_client_sends_back_what_is_no_json(server):
+    """Else a conversation could not go on after a model has once written such a call."""
+    for arguments in "{", "[1]", '{"city": Paris}':
+        call = {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+        talk = [*say("plain"), {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "1", "content": "wrong"}]
+        ids = server.post("/tokenize", messages=talk)["tokens"]
+        prompt = server.post("/detokenize", tokens=ids)["prompt"]
+        assert json.dumps({"invalid_json": arguments}) in prompt
+        assert server.post("/v1/chat/completions", messages=talk, max_tokens=2)["choices"][0]["message"]["content"]
 
 
 def prompt_of(server, messages) -> int:

@@ -113,10 +113,9 @@ class Truth:
     def text(self, ids) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
-    def chat_ids(self, messages, **variables) -> list:
-        text = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False, **variables
-        )
+    def chat_ids(self, messages, goes_on=False, **variables) -> list:
+        how = {"continue_final_message": True} if goes_on else {"add_generation_prompt": True}
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, **how, **variables)
         return self.tokenizer.encode(text, add_special_tokens=False)
 
 
