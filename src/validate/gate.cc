@@ -154,6 +154,7 @@ class Gate {
         }
       }
     }
+    std::erase_if(silent, [&](std::size_t t) { return shows_nan(t); });
     if (!silent.empty())
       reject({.reason = fmt::format("{}: no output depends on it, so a kernel that ignores it "
                                     "cannot be told from one that reads it",
@@ -163,6 +164,23 @@ class Gate {
       reject({.reason = fmt::format("{}: depends on nothing, so a constant would pass for it",
                                     spec(*unmoved.begin()).name),
               .tensor = spec(*unmoved.begin()).name});
+  }
+
+  // The scale of a whole matrix shows little behind a norm. There is a scenario with a NaN in it,
+  // which a kernel that ignores it does not pass.
+  bool shows_nan(std::size_t tensor) const {
+    if (!options_.hostile || spec(tensor).role != TensorRole::weight || spec(tensor).count() != 1)
+      return false;
+    const Rows rows{0,
+                    is_by_rows() ? std::min(options_.rows_at_once, subject_.rows) : subject_.rows};
+    Scenario scenario{.name = "a NaN", .seed = options_.first_seed, .hostile = tensor};
+    const Elements without = truth_of(elements_of(subject_, scenario), rows);
+    scenario.pattern = Pattern::a_nan;
+    const Elements with = truth_of(elements_of(subject_, scenario), rows);
+    for (std::size_t o = 0; o < with.size(); ++o)
+      for (std::size_t i = 0; is_written(spec(o)) && i < with[o].size(); ++i)
+        if (std::isnan(with[o][i]) && !std::isnan(without[o][i])) return true;
+    return false;
   }
 
   // Integers move to another edge.

@@ -91,7 +91,7 @@ constexpr const char* kLayersOfMxfp4 =
               {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}}}}})";
 
 constexpr const char* kLayersOfNvfp4 =
-    R"({"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
+    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
         "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
         "quantization_config": {"quant_method": "compressed-tensors",

@@ -166,6 +166,18 @@ def test_a_package_gives_the_reference_s_tokens(checkpoint, format, dtypes, requ
     assert "up_proj.qzeros" in result.stderr and "other values" in result.stderr, result.stderr
 
 
+@pytest.mark.parametrize("name, dtype", [("awq", "float16"), ("nvfp4", "bfloat16"), late(("mxfp4", "bfloat16"))])
+def test_layers_in_one_launch_read_codes(name, dtype, tmp_path):
+    """All matrices have codes, and their rows whole columns of a warp."""
+    sizes = dict(hidden_size=256, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2, head_dim=64)
+    write(tmp_path / "model", **CASES[name], **sizes)
+    families = ("--families", "layers,gemv,mma_gemv,attention,norm,embedding", "--unmeasured")
+    compile_package(tmp_path / "model", tmp_path / "package", *families, "--dtype", dtype)
+    decode = phase_of(plan_of(tmp_path), "decode")
+    assert ["2 layers"] in [part["ops"] for part in decode["selections"] if part["family"] == "layers"]
+    check(tmp_path / "package", tmp_path / "model", IDS, NEW_TOKENS, "--dtype", dtype)
+
+
 def plan_of(folder):
     return json.loads((folder / "package" / "plan.json").read_text())
 

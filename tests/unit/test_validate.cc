@@ -331,6 +331,47 @@ TEST_CASE("gate: small elements have bounds of their own") {
   CHECK(std::fabs(rejection.wanted) < 0x1p-6);
 }
 
+TEST_CASE("gate: the scale of a whole matrix behind a norm shows by its NaN") {
+  constexpr std::size_t kColumns = 64;
+  const auto normed = [](const Elements& in, double rounding) {
+    const double scale = in[1][0];
+    double squares = 0;
+    for (const double x : in[0]) squares += x * scale * x * scale;
+    const double size = std::sqrt(squares / kColumns);
+    Elements out(3);
+    for (const double x : in[0])
+      out[2].push_back(size == 0 ? 0 : x * scale / size * (1 + rounding));
+    return out;
+  };
+  const auto kernel = [=](bool ignores) {
+    Subject subject;
+    subject.tensors = {
+        {.name = "x", .dtype = DType::f32, .shape = {1, kColumns}},
+        {.name = "scale",
+         .dtype = DType::f32,
+         .shape = {1, 1},
+         .role = TensorRole::weight,
+         .part = WeightPart::Kind::global,
+         .typical = 1},
+        {.name = "y", .dtype = DType::f32, .shape = {1, kColumns}, .role = TensorRole::output}};
+    subject.truth = [=](const Elements& in) { return normed(in, 0); };
+    subject.plain = [=](const Elements& in) { return normed(in, 0x1p-20); };
+    subject.run = [=](const Buffers& b, unsigned) -> std::string {
+      Elements in(2);
+      for (std::size_t i = 0; i < kColumns; ++i) in[0].push_back(get(b[0], DType::f32, i));
+      in[1] = {ignores ? 1 : get(b[1], DType::f32, 0)};
+      const Elements out = normed(in, 0);
+      for (std::size_t i = 0; i < kColumns; ++i) set(b[2], DType::f32, i, out[2][i]);
+      return "";
+    };
+    return subject;
+  };
+  CHECK(admit(kernel(false), {}).admitted());
+  const Rejection rejection = rejected(kernel(true));
+  CHECK(rejection.scenario == "a NaN in scale");
+  CHECK(says(rejected(kernel(false), {.hostile = false}), "scale: no output depends on it"));
+}
+
 TEST_CASE("gate: outputs that nobody wrote") {
   // Keeps what was there for one element.
   Subject subject = layer(DType::f16);
