@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/warning.h"
 #include "capture/tied_head.h"
+#include "checkpoint/layer_of_key.h"
 #include "checkpoint/weight_part.h"
 #include "ir/weights.h"
 
@@ -226,9 +227,15 @@ void warn_of_unread(const std::filesystem::path& directory, const Graph& graph) 
   for (const Node& node : graph.nodes)
     if (node.op == Op::weight)
       for (const Node& part : parts_of(node)) read.insert(part.text("key"));
+  std::set<int> layers;
+  for (const std::string& key : read)
+    if (const auto layer = layer_of_key(key)) layers.insert(*layer);
   std::vector<std::string> unread;
-  for (const std::string& key : checkpoint.keys())
+  for (const std::string& key : checkpoint.keys()) {
+    const auto layer = layer_of_key(key);
+    if (layer && !layers.contains(*layer)) continue;  // of whole layers, `compile` tells
     if (!read.contains(key) && may_count(checkpoint, key)) unread.push_back(key);
+  }
   if (unread.empty()) return;
   warn("{}: tensor {}{} is in no place of the model that config.json describes, and is not used",
        directory.string(), quote(unread[0]),

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/layer_of_key.h"
 #include "gguf/gguf_model.h"
 
 namespace ac {
@@ -20,17 +20,6 @@ std::optional<std::int64_t> positions_of(const Json& config) {
     if (config.is_object() && config.contains(name) && config[name].is_number_integer() &&
         config[name].get<std::int64_t>() > 0)
       return config[name].get<std::int64_t>();
-  return std::nullopt;
-}
-
-// The first number between two dots: of the layer, in all architectures.
-std::optional<int> layer_of(const std::string& key) {
-  for (std::size_t at = 0; (at = key.find('.', at)) != std::string::npos;) {
-    const char* const begin = key.data() + ++at;
-    int layer = 0;
-    const auto [end, error] = std::from_chars(begin, key.data() + key.size(), layer);
-    if (error == std::errc() && *end == '.') return layer;
-  }
   return std::nullopt;
 }
 
@@ -56,10 +45,10 @@ std::string unused_layers(const Model& model) {
     std::set<int> used, stored;
     for (const Node& node : model.graph.nodes)
       if (node.op == Op::weight && node.text("store") == store)
-        if (const auto layer = layer_of(node.text("key"))) used.insert(*layer);
+        if (const auto layer = layer_of_key(node.text("key"))) used.insert(*layer);
     try {
       for (const std::string& key : Checkpoint::open_model(path).keys())
-        if (const auto layer = layer_of(key)) stored.insert(*layer);
+        if (const auto layer = layer_of_key(key)) stored.insert(*layer);
     } catch (const Error&) {
       continue;  // whoever runs the model needs it, and says what is wrong
     }

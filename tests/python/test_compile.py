@@ -377,7 +377,7 @@ def half_cache(small, cache, tmp_path):
     shutil.rmtree(tmp_path / "warm")
     copy, chance = tmp_path / "cache", random.Random(3)
     # What other compilations have begun there may be gone before it is copied.
-    unfinished = shutil.ignore_patterns("*.unfinished-*", "*.json.*")
+    unfinished = shutil.ignore_patterns("*.unfinished-*", "*.json.*", "*.sqlite*")
     shutil.copytree(cache / "agentcompile/kernels", copy / "agentcompile/kernels", ignore=unfinished)
     verdicts = [path for path in copy.rglob("*.json") if path.parent.name == "verdicts"]
     kernels = [path.parent for path in copy.rglob("kernel.so") if path.read_bytes() in own]

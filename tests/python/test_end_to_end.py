@@ -277,7 +277,7 @@ def test_wrong_weights_of_a_capture_are_told_before_anything_is_compiled(case, t
 
 
 def test_weights_that_the_model_has_no_place_for_are_a_warning(case, tmp_path):
-    bias, key = "model.layers.0.self_attn.q_proj.bias", "model.layers.7.input_layernorm.weight"
+    bias, key = "model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.v_proj.bias"
 
     def zeros(tensors):  # as GPTQ's checkpoints have them
         tensors[bias] = torch.zeros(64)
