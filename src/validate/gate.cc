@@ -75,7 +75,7 @@ class Gate {
     if (!verdict_.rejection && options_.asks_influence) check_influence();
     precision_.resize(subject_.tensors.size());
     if (!verdict_.rejection)
-      for (const Scenario& scenario : scenarios_for(subject_, options_)) {
+      for (const Scenario& scenario : all_scenarios()) {
         ++verdict_.scenarios;
         check_scenario(scenario);
         if (verdict_.rejection) break;
@@ -166,21 +166,34 @@ class Gate {
               .tensor = spec(*unmoved.begin()).name});
   }
 
-  // The scale of a whole matrix shows little behind a norm. There is a scenario with a NaN in it,
-  // which a kernel that ignores it does not pass.
-  bool shows_nan(std::size_t tensor) const {
+  // The scale of a whole matrix shows little behind a norm. A kernel that ignores it does not give
+  // the NaN that a NaN in it gives.
+  bool shows_nan(std::size_t tensor) {
     if (!options_.hostile || spec(tensor).role != TensorRole::weight || spec(tensor).count() != 1)
       return false;
     const Rows rows{0,
                     is_by_rows() ? std::min(options_.rows_at_once, subject_.rows) : subject_.rows};
-    Scenario scenario{.name = "a NaN", .seed = options_.first_seed, .hostile = tensor};
-    const Elements without = truth_of(elements_of(subject_, scenario), rows);
-    scenario.pattern = Pattern::a_nan;
+    Scenario scenario = with_nan(subject_, options_, tensor);
     const Elements with = truth_of(elements_of(subject_, scenario), rows);
+    scenario.pattern = Pattern::random;
+    const Elements without = truth_of(elements_of(subject_, scenario), rows);
     for (std::size_t o = 0; o < with.size(); ++o)
       for (std::size_t i = 0; is_written(spec(o)) && i < with[o].size(); ++i)
-        if (std::isnan(with[o][i]) && !std::isnan(without[o][i])) return true;
+        if (std::isnan(with[o][i]) && !std::isnan(without[o][i])) {
+          shown_by_nan_.push_back(tensor);
+          return true;
+        }
     return false;
+  }
+  // All that the kernel must pass.
+  std::vector<Scenario> all_scenarios() const {
+    std::vector<Scenario> all = scenarios_for(subject_, options_);
+    for (const std::size_t tensor : shown_by_nan_) {
+      Scenario scenario = with_nan(subject_, options_, tensor);
+      if (std::ranges::find(all, scenario.name, &Scenario::name) == all.end())
+        all.push_back(std::move(scenario));
+    }
+    return all;
   }
 
   // Integers move to another edge.
@@ -583,6 +596,7 @@ class Gate {
   const GateOptions& options_;
   unsigned launches_;
   std::int64_t next_row_ = 0;
+  std::vector<std::size_t> shown_by_nan_;  // weights that show by a NaN alone
   std::vector<Precision> precision_;
   Verdict verdict_;
 };

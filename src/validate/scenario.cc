@@ -478,11 +478,18 @@ std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& o
           std::find_if(subject.tensors.begin(), end, is_like) != end)
         continue;
       if (spec.role == TensorRole::input || spec.role == TensorRole::weight)
-        add({"a NaN in " + spec.name, Pattern::a_nan, seed + 50, 1, 0, t});
+        add(with_nan(subject, options, t));
       if (spec.role == TensorRole::input || (spec.role == TensorRole::weight && spec.may_be_huge))
         add({"an infinity in " + spec.name, Pattern::an_infinity, seed + 51, 1, 0, t});
     }
   return scenarios;
+}
+
+Scenario with_nan(const Subject& subject, const GateOptions& options, std::size_t tensor) {
+  return {.name = "a NaN in " + subject.tensors[tensor].name,
+          .pattern = Pattern::a_nan,
+          .seed = options.first_seed + 150,
+          .hostile = tensor};
 }
 
 Elements elements_of(const Subject& subject, const Scenario& scenario) {

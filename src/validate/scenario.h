@@ -44,6 +44,8 @@ struct Scenario {
 };
 
 std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& options);
+// With a NaN in this tensor.
+Scenario with_nan(const Subject& subject, const GateOptions& options, std::size_t tensor);
 
 // Elements of all inputs, weights and states, rounded to their dtypes and made legal.
 Elements elements_of(const Subject& subject, const Scenario& scenario);

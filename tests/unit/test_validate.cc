@@ -334,19 +334,25 @@ TEST_CASE("gate: small elements have bounds of their own") {
 TEST_CASE("gate: the scale of a whole matrix behind a norm shows by its NaN") {
   constexpr std::size_t kColumns = 64;
   const auto normed = [](const Elements& in, double rounding) {
-    const double scale = in[1][0];
+    const double scale = in[1][0] * in[2][0];
     double squares = 0;
     for (const double x : in[0]) squares += x * scale * x * scale;
     const double size = std::sqrt(squares / kColumns);
-    Elements out(3);
+    Elements out(4);
     for (const double x : in[0])
-      out[2].push_back(size == 0 ? 0 : x * scale / size * (1 + rounding));
+      out[3].push_back(size == 0 ? 0 : x * scale / size * (1 + rounding));
     return out;
   };
   const auto kernel = [=](bool ignores) {
     Subject subject;
     subject.tensors = {
         {.name = "x", .dtype = DType::f32, .shape = {1, kColumns}},
+        {.name = "another",
+         .dtype = DType::f32,
+         .shape = {1, 1},
+         .role = TensorRole::weight,
+         .part = WeightPart::Kind::global,
+         .typical = 1},
         {.name = "scale",
          .dtype = DType::f32,
          .shape = {1, 1},
@@ -357,19 +363,22 @@ TEST_CASE("gate: the scale of a whole matrix behind a norm shows by its NaN") {
     subject.truth = [=](const Elements& in) { return normed(in, 0); };
     subject.plain = [=](const Elements& in) { return normed(in, 0x1p-20); };
     subject.run = [=](const Buffers& b, unsigned) -> std::string {
-      Elements in(2);
+      Elements in(3);
       for (std::size_t i = 0; i < kColumns; ++i) in[0].push_back(get(b[0], DType::f32, i));
-      in[1] = {ignores ? 1 : get(b[1], DType::f32, 0)};
+      in[1] = {get(b[1], DType::f32, 0)};
+      in[2] = {ignores ? 1 : get(b[2], DType::f32, 0)};
       const Elements out = normed(in, 0);
-      for (std::size_t i = 0; i < kColumns; ++i) set(b[2], DType::f32, i, out[2][i]);
+      for (std::size_t i = 0; i < kColumns; ++i) set(b[3], DType::f32, i, out[3][i]);
       return "";
     };
     return subject;
   };
-  CHECK(admit(kernel(false), {}).admitted());
-  const Rejection rejection = rejected(kernel(true));
-  CHECK(rejection.scenario == "a NaN in scale");
-  CHECK(says(rejected(kernel(false), {.hostile = false}), "scale: no output depends on it"));
+  // Also where one weight of a shape is hostile for all others.
+  for (const bool one : {false, true}) {
+    CHECK(admit(kernel(false), {.one_of_a_shape = one}).admitted());
+    CHECK(rejected(kernel(true), {.one_of_a_shape = one}).scenario == "a NaN in scale");
+  }
+  CHECK(says(rejected(kernel(false), {.hostile = false}), "another: no output depends on it"));
 }
 
 TEST_CASE("gate: outputs that nobody wrote") {
