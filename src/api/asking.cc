@@ -182,9 +182,9 @@ Json call_of(const std::string& id, const std::string& name, const Json& argumen
 }
 
 bool is_text_of_assistant(const Json& message) {
-  const auto is_space = [](unsigned char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
   return message["role"] == "assistant" && !message.contains("tool_calls") &&
-         !std::ranges::all_of(message["content"].get_ref<const std::string&>(), is_space);
+         message["content"].get_ref<const std::string&>().find_first_not_of(" \t\n\v\f\r") !=
+             std::string::npos;
 }
 
 namespace {

@@ -178,6 +178,7 @@ Asking read_completion(const Json& body, const ServedModel& model) {
     fields.wrong("best_of", "only as many as n are supported");
   fields.only("suffix", "", "the model goes on with a text, and fills no gap");
   read_what_gateways_add(fields);
+  fields.only("continue_final_message", false, "a completion has no messages");
   fields.ignore({"user"});
   const Json& prompt = fields.need("prompt");
   fields.refuse_rest();

@@ -88,6 +88,7 @@ def test_an_answer_goes_on_with_what_an_assistant_has_begun(pair, server):
         ({"messages": talk, "add_generation_prompt": True}, "add_generation_prompt"),
     ):
         assert says in server.refused("/v1/chat/completions", continue_final_message=True, **fields)["message"]
+    assert completed(server, continue_final_message=False)["choices"]  # as gateways put it into requests
     assert "begins a message" in server.refused("/v1/chat/completions", messages=CHAT, add_generation_prompt=False)["message"]
 
 
