@@ -16,12 +16,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::size_t columns() {
+}  // namespace
+
+std::size_t terminal_columns() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
-
-}  // namespace
 
 // The last column stays free: some terminals begin a new row there.
 std::string fitted(const std::string& line, std::size_t columns) {
@@ -47,7 +47,7 @@ void Progress::stage(const std::string& name) {
   done();
   stage_ = name;
   began_ = Clock::now();
-  if (!quiet_ && terminal_) print_stderr("\r\033[K{}", fitted(name + " ...", columns()));
+  if (!quiet_ && terminal_) print_stderr("\r\033[K{}", fitted(name + " ...", terminal_columns()));
 }
 
 void Progress::step(const std::string& counted, std::size_t done, std::size_t total,
@@ -62,7 +62,7 @@ void Progress::step(const std::string& counted, std::size_t done, std::size_t to
   if (quiet_ || Clock::now() - shown_ < pause) return;
   const std::string line = fmt::format("{}: {}", stage_, last_);
   if (terminal_)
-    print_stderr("\r\033[K{}", fitted(line, columns()));
+    print_stderr("\r\033[K{}", fitted(line, terminal_columns()));
   else
     print_stderr("{}\n", line);
   std::fflush(stderr);

@@ -7,6 +7,8 @@
 
 namespace ac {
 
+// Of the terminal at stderr; 80 if it does not say.
+std::size_t terminal_columns();
 // As much of a line as a terminal of so many columns shows in one row.
 std::string fitted(const std::string& line, std::size_t columns);
 

@@ -1,7 +1,6 @@
 #include "capture/download_progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -39,9 +38,7 @@ void draw_bar(const DownloadProgress& progress, Clock::time_point begin) {
                                  kBarWidth - filled, 100 * part, show_bytes(progress.bytes),
                                  show_bytes(progress.total), progress.file);
   if (progress.bytes == progress.total) line += fmt::format("  {:.0f} s", seconds);
-  winsize size{};
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  print_stderr("\r\x1b[K{}{}", fitted(line, known ? size.ws_col : 80),
+  print_stderr("\r\x1b[K{}{}", fitted(line, terminal_columns()),
                progress.bytes == progress.total ? "\n" : "");
   std::fflush(stderr);
 }

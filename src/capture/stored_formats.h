@@ -24,8 +24,8 @@ void settle_format(const std::filesystem::path& directory, DType computed, Quant
 void check_formats(const std::filesystem::path& directory, const Quantization& said,
                    const Graph& graph);
 
-// Warns where the checkpoint has weights that the graph does not read: of further layers, or of
-// biases that config.json does not tell of.
+// Warns where the checkpoint has weights that the graph does not read, such as biases that
+// config.json does not tell of.
 void warn_of_unread(const std::filesystem::path& directory, const Graph& graph);
 
 }  // namespace ac

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <boost/beast/core/string.hpp>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -40,12 +40,6 @@ bool same(std::string_view a, std::string_view b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     differences |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   return differences == 0;
-}
-
-// Names in headers, in which case does not matter.
-bool same_name(std::string_view a, std::string_view b) {
-  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  return std::ranges::equal(a, b, {}, small, small);
 }
 
 // A path as it is meant: a client may write "%2F" for a slash.
@@ -274,9 +268,9 @@ void Service::handle(HttpRequest request, std::shared_ptr<HttpResponse> response
 
 void Service::Impl::authorise(const HttpRequest& request) const {
   if (options.keys.empty()) return;
-  constexpr std::string_view kBearer = "Bearer ";
+  static const std::string kBearer = "Bearer ";
   std::string_view key = request.api_key;
-  if (same_name(request.authorization.substr(0, kBearer.size()), kBearer))
+  if (boost::beast::iequals(request.authorization.substr(0, kBearer.size()), kBearer))
     key = std::string_view(request.authorization).substr(kBearer.size());
   bool known = false;
   for (const std::string& each : options.keys) known |= same(each, key);
@@ -292,11 +286,11 @@ Json Service::Impl::body_of(const HttpRequest& request) const {
   // A page of another origin can send other types without asking.
   std::string type = request.content_type.substr(0, request.content_type.find(';'));
   type.erase(type.find_last_not_of(" \t") + 1);
-  if (!same_name(type, "application/json"))
+  if (!boost::beast::iequals(type, "application/json"))
     throw Refusal{415, "the Content-Type is " + (type.empty() ? "missing" : quote(type)) +
                            ": send application/json"};
   if (const std::string& coding = request.content_encoding;
-      !coding.empty() && !same_name(coding, "identity"))
+      !coding.empty() && !boost::beast::iequals(coding, "identity"))
     throw Refusal{415, "the Content-Encoding is " + quote(coding) + ": send the body as it is"};
   return read_body(request.body, kRequestLimits);
 }
