@@ -81,25 +81,19 @@ constexpr const char* kLayersOfAwq =
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
         "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}})";
 
-constexpr const char* kLayersOfMxfp4 =
-    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
-        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
-        "quantization_config": {"quant_method": "compressed-tensors",
-          "format": "mxfp4-pack-quantized", "ignore": ["lm_head"], "config_groups": {"all":
-            {"targets": ["Linear"], "weights":
-              {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}}}}})";
+// Floats of 4 bits.
+std::string layers_of_fp4(const char* format, const char* strategy, int group) {
+  return fmt::format(
+      R"({{"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
+          "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
+          "quantization_config": {{"quant_method": "compressed-tensors", "format": "{}",
+            "ignore": ["lm_head"], "config_groups": {{"all": {{"targets": ["Linear"], "weights":
+              {{"num_bits": 4, "type": "float", "strategy": "{}", "group_size": {}}}}}}}}}}})",
+      format, strategy, group);
+}
 
-constexpr const char* kLayersOfNvfp4 =
-    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
-        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
-        "quantization_config": {"quant_method": "compressed-tensors",
-          "format": "nvfp4-pack-quantized", "ignore": ["lm_head"], "config_groups": {"all":
-            {"targets": ["Linear"], "weights":
-              {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}}})";
-
-StepGraph layers_decoder(const char* json) {
+StepGraph layers_decoder(const std::string& json) {
   const DecoderConfig config = parse_config(Json::parse(json), "config");
   return decode_instance(incrementalise(normalise(build_decoder(config, "layers"))));
 }
@@ -245,8 +239,10 @@ std::vector<FamilyModel> family_models(std::int64_t prompt) {
   models.push_back({"layers, decode", layers_decoder(kLayers), 1});
   models.push_back({"layers of int4, decode", layers_decoder(kLayersOfInt4), 1});
   models.push_back({"layers of awq, decode", layers_decoder(kLayersOfAwq), 1});
-  models.push_back({"layers of mxfp4, decode", layers_decoder(kLayersOfMxfp4), 1});
-  models.push_back({"layers of nvfp4, decode", layers_decoder(kLayersOfNvfp4), 1});
+  models.push_back({"layers of mxfp4, decode",
+                    layers_decoder(layers_of_fp4("mxfp4-pack-quantized", "group", 32)), 1});
+  models.push_back({"layers of nvfp4, decode",
+                    layers_decoder(layers_of_fp4("nvfp4-pack-quantized", "tensor_group", 16)), 1});
   models.push_back({"layers of int8, decode", layers_decoder(kLayersOfInt8), 1});
   models.push_back({"layers of fp8, decode", layers_decoder(kLayersOfFp8), 1});
   for (const char* text : kConfigs) {

@@ -554,8 +554,8 @@ const std::vector<Fault>& faults() {
     std::vector<Fault> faults = gemv_faults;
     faults.insert(faults.end(), attention_faults.begin(), attention_faults.end());
     faults.insert(faults.end(), code_faults.begin(), code_faults.end());
-    for (const auto& more :
-         {advance_faults(), plan_faults(), family_faults(), token_faults(), late_faults()})
+    for (const auto& more : {advance_faults(), plan_faults(), layers_faults(), family_faults(),
+                             token_faults(), late_faults()})
       faults.insert(faults.end(), more.begin(), more.end());
     return faults;
   }();

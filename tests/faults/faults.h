@@ -30,6 +30,7 @@ const std::vector<Survivor>& survivors();
 // Of these, those in the kernel that ends a step, and those in kernels of the compiler's plans.
 std::vector<Fault> advance_faults();
 std::vector<Fault> plan_faults();
+std::vector<Fault> layers_faults();
 std::vector<Fault> family_faults();
 std::vector<Fault> token_faults();
 std::vector<Fault> late_faults();
