@@ -293,7 +293,7 @@ struct Layers {
   static constexpr int most_groups() {
     return 16 * Product<which>::most_tiles * plan.groups_of_row(op, Product<which>::k);
   }
-  // Those of this block's rows, once the layer before has been multiplied.
+  // Asks for those of this block's rows, once the layer before has been multiplied.
   template <int which>
   AC_DEVICE void ask_scales(const LayerPointers& l, int number) const {
     if constexpr (has_groups) {
@@ -312,7 +312,7 @@ struct Layers {
   AC_DEVICE void ask_groups(const OfMatrices& from, Value* to) const {
     using P = Product<which>;
     const int begin = P::first_tile() * 16, rows = P::tile_count() * 16;
-    // Those of `count` rows of a matrix, behind those that were copied before.
+    // Copies the values of `count` rows of a matrix behind those that were copied before.
     const auto copy = [&](const void* of, int first, int count) {
       constexpr int row_bytes = P::groups * static_cast<int>(sizeof(Value));
       copy_bulk(to,

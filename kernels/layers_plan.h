@@ -133,7 +133,7 @@ struct LayersPlan {
            groups_of(op, 2 * op.inter, op.hidden, blocks) +
            groups_of(op, op.hidden, op.inter, blocks / parts_down);
   }
-  // Of a warp's columns of a step.
+  // Groups that a warp's columns of a step have.
   static constexpr int groups_of_panel(const LayersOp& op) {
     return has_groups(op) ? warp_columns(op) / op.format.columns : 1;
   }
