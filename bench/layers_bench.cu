@@ -59,40 +59,46 @@ constexpr int layers_qwen3_06b_int4 = 28, layers_qwen3_17b_int4 = 28,
               layers_qwen3_17b_fp8_blocks = 28, layers_qwen3_4b_int8 = most_layers,
               layers_qwen3_4b_fp8 = most_layers, layers_qwen3_4b_fp8_blocks = most_layers;
 
-// Op, parts of o and of down, stages, window, warps. `nvcc -include FILE` may define others.
+// Op, parts of o and of down, stages, window, warps, pace. `nvcc -include FILE` may define others.
 #ifndef AC_BENCHED
-#define AC_BENCHED(X)                     \
-  X(qwen3_06b, 1, 1, 11, 2, 8)            \
-  X(qwen3_06b, 2, 1, 11, 2, 8)            \
-  X(qwen3_17b, 1, 1, 10, 3, 8)            \
-  X(qwen3_17b, 2, 2, 10, 3, 8)            \
-  X(llama_1b, 2, 2, 10, 3, 8)             \
-  X(qwen3_4b, 2, 2, 8, 3, 8)              \
-  X(qwen3_06b_int4, 1, 1, 10, 3, 8)       \
-  X(qwen3_17b_int4, 1, 1, 10, 3, 8)       \
-  X(qwen3_4b_int4, 1, 1, 7, 2, 10)        \
-  X(qwen3_4b_int4, 2, 2, 7, 2, 10)        \
-  X(qwen3_4b_int4_32, 2, 2, 5, 2, 10)     \
-  X(qwen3_17b_awq, 1, 1, 10, 3, 8)        \
-  X(qwen3_4b_awq, 1, 1, 7, 2, 10)         \
-  X(qwen3_17b_nvfp4, 1, 1, 9, 3, 8)       \
-  X(qwen3_4b_nvfp4, 1, 1, 5, 2, 10)       \
-  X(qwen3_17b_mxfp4, 1, 1, 10, 3, 8)      \
-  X(qwen3_4b_mxfp4, 1, 1, 6, 2, 10)       \
-  X(qwen3_17b_int8, 1, 1, 10, 3, 8)       \
-  X(qwen3_17b_fp8, 1, 1, 10, 3, 8)        \
-  X(qwen3_17b_fp8_blocks, 1, 1, 10, 3, 8) \
-  X(qwen3_4b_int8, 1, 1, 7, 2, 10)        \
-  X(qwen3_4b_fp8, 1, 1, 7, 2, 10)         \
-  X(qwen3_4b_fp8_blocks, 1, 1, 7, 2, 10)
+#define AC_BENCHED(X)                        \
+  X(qwen3_06b, 1, 1, 11, 2, 8, 0)            \
+  X(qwen3_06b, 2, 1, 11, 2, 8, 0)            \
+  X(qwen3_17b, 1, 1, 10, 3, 8, 0)            \
+  X(qwen3_17b, 2, 2, 10, 3, 8, 0)            \
+  X(llama_1b, 2, 2, 10, 3, 8, 0)             \
+  X(qwen3_4b, 2, 2, 8, 3, 8, 0)              \
+  X(qwen3_06b_int4, 1, 1, 10, 3, 8, 0)       \
+  X(qwen3_17b_int4, 1, 1, 10, 3, 8, 0)       \
+  X(qwen3_4b_int4, 1, 1, 7, 2, 10, 0)        \
+  X(qwen3_4b_int4, 2, 2, 7, 2, 10, 0)        \
+  X(qwen3_4b_int4, 2, 2, 7, 3, 10, 1200)     \
+  X(qwen3_4b_int4_32, 2, 2, 5, 2, 10, 0)     \
+  X(qwen3_17b_awq, 1, 1, 10, 3, 8, 0)        \
+  X(qwen3_4b_awq, 2, 2, 7, 3, 10, 1200)      \
+  X(qwen3_17b_nvfp4, 1, 1, 9, 3, 8, 0)       \
+  X(qwen3_4b_nvfp4, 1, 1, 5, 2, 10, 0)       \
+  X(qwen3_17b_mxfp4, 1, 1, 10, 3, 8, 0)      \
+  X(qwen3_4b_mxfp4, 1, 1, 6, 2, 10, 0)       \
+  X(qwen3_17b_int8, 1, 1, 10, 3, 8, 0)       \
+  X(qwen3_17b_fp8, 1, 1, 10, 3, 8, 0)        \
+  X(qwen3_17b_fp8_blocks, 1, 1, 10, 3, 8, 0) \
+  X(qwen3_4b_int8, 1, 1, 7, 2, 10, 0)        \
+  X(qwen3_4b_fp8, 1, 1, 7, 2, 10, 0)         \
+  X(qwen3_4b_fp8_blocks, 1, 1, 7, 2, 10, 0)
 #endif
 
-#define AC_KERNEL_NAME(op, o, d, s, w, n) op##_##o##_##d##_##s##_##w##_##n
-#define AC_DEFINE(op, o, d, s, w, n)                                                       \
-  constexpr LayersPlan AC_KERNEL_NAME(plan_##op, o, d, s, w, n){                           \
-      .blocks = 132, .parts_o = o, .parts_down = d, .stages = s, .window = w, .warps = n}; \
-  AC_LAYERS_KERNEL(AC_KERNEL_NAME(kernel_##op, o, d, s, w, n), op,                         \
-                   AC_KERNEL_NAME(plan_##op, o, d, s, w, n))
+#define AC_KERNEL_NAME(op, o, d, s, w, n, p) op##_##o##_##d##_##s##_##w##_##n##_##p
+#define AC_DEFINE(op, o, d, s, w, n, p)                                             \
+  constexpr LayersPlan AC_KERNEL_NAME(plan_##op, o, d, s, w, n, p){.blocks = 132,   \
+                                                                   .parts_o = o,    \
+                                                                   .parts_down = d, \
+                                                                   .stages = s,     \
+                                                                   .window = w,     \
+                                                                   .warps = n,      \
+                                                                   .pace = p};      \
+  AC_LAYERS_KERNEL(AC_KERNEL_NAME(kernel_##op, o, d, s, w, n, p), op,               \
+                   AC_KERNEL_NAME(plan_##op, o, d, s, w, n, p))
 AC_BENCHED(AC_DEFINE)
 
 // A matrix of rows of k elements: its elements, or codes with what is beside them.
@@ -467,9 +473,9 @@ int main() {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Bench bench;
   bench.set_up();
-#define AC_RUN(op, o, d, s, w, n)                                    \
-  bench.run<op>(#op " " #o " " #d " " #s " " #w " " #n, layers_##op, \
-                AC_KERNEL_NAME(plan_##op, o, d, s, w, n),            \
-                AC_KERNEL_NAME(kernel_##op, o, d, s, w, n));
+#define AC_RUN(op, o, d, s, w, n, p)                                        \
+  bench.run<op>(#op " " #o " " #d " " #s " " #w " " #n " " #p, layers_##op, \
+                AC_KERNEL_NAME(plan_##op, o, d, s, w, n, p),                \
+                AC_KERNEL_NAME(kernel_##op, o, d, s, w, n, p));
   AC_BENCHED(AC_RUN)
 }

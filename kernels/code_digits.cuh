@@ -45,21 +45,40 @@ AC_DEVICE unsigned odd_codes(unsigned word) {
   return masked_and_flipped(word, 0xf0f0f0f0u, 0x80808080u);
 }
 AC_DEVICE unsigned even_codes(unsigned word) { return odd_codes(word << 4); }
-// Codes of 8 bits around a zero point of 128.
-AC_DEVICE unsigned signed_bytes(unsigned word) { return word ^ 0x80808080u; }
-// e2m1 as signed bytes, twice what they stand for. Of a word, codes 0 to 3, and the others.
+// Codes as they are stored, four bytes without a sign: a byte is one code, or 16 times the second
+// of two and the first. Bytes times the input of the second codes, and first codes times
+// beside_stored() are 16 times the codes' products. Both take in a zero point of 0: the input's sum
+// has to be taken away from that.
+AC_DEVICE unsigned first_codes(unsigned word) { return word & 0x0f0f0f0fu; }
+AC_DEVICE unsigned beside_stored(unsigned first, unsigned second) { return first * 16 - second; }
+// Of bytes without a sign, and signed ones: c[16,8] += a[16,32] * b[32,8].
+#ifdef AC_HOST_DEVICE
+inline void mma_stored(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  unsigned highest[4];  // bits, which stand for 256 more than they do in signed bytes
+  for (int i = 0; i < 4; ++i) highest[i] = a[i] >> 7 & 0x01010101u;
+  int more[4] = {};
+  mma_16x8x32(c, a, b);
+  mma_16x8x32(more, highest, b);
+  for (int i = 0; i < 4; ++i) c[i] += 256 * more[i];
+}
+#else
+AC_DEVICE void mma_stored(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+// e2m1 as bytes, twice what those stand for that are not below 0, and 0 for all others: codes 0 to
+// 3 of a word, and its last four. A code's sign asks `permuted` for its byte's highest bits, which
+// are 0.
 constexpr int lifted_e2m1 = 2;
 AC_DEVICE void bytes_of_e2m1(unsigned word, unsigned& first, unsigned& second) {
-  const unsigned sizes = word & 0x77777777u;
-  const unsigned even_high = word << 4;  // whose bytes' highest bits are those of codes 0, 2, 4, 6
-  const auto four = [&](unsigned which, unsigned signs_of) {
-    const unsigned positive = permuted(0x03020100u, 0x0c080604u, which);
-    const unsigned negative = permuted(0xfdfeff00u, 0xf4f8fafcu, which);
-    const unsigned signs = permuted(even_high, word, signs_of);
-    return (positive & ~signs) | (negative & signs);
-  };
-  first = four(sizes, 0xd9c8u), second = four(sizes >> 16, 0xfbeau);
+  first = permuted(0x03020100u, 0x0c080604u, word);
+  second = permuted(0x03020100u, 0x0c080604u, word >> 16);
 }
+// What they stand for, with the other sign.
+AC_DEVICE unsigned negated_e2m1(unsigned word) { return word ^ 0x88888888u; }
 // The first two e4m3 of a word as float16, and the others.
 struct HalfPairs {
   unsigned first, second;
@@ -98,17 +117,18 @@ AC_DEVICE DigitUnit digit_unit(unsigned largest) {
           is_small ? 0x1p-64f : 1};
 }
 AC_DEVICE float in_units(float x, const DigitUnit& of) { return x * of.lift * of.scale; }
-// The digits of x, the lowest in the lowest byte.
-AC_DEVICE unsigned digits_of(float x, const DigitUnit& of) {
+// A whole number, with its sign: what is not a number gives any.
+AC_DEVICE unsigned in_whole_units(float x, const DigitUnit& of) {
   constexpr float whole = 0x1.8p23f;  // whose last bit is 1
-  return (__float_as_uint(fmaf(x * of.lift, of.scale, whole)) - (0x4b400000u - 0x8080u)) ^ 0x8080u;
+  return __float_as_uint(fmaf(x * of.lift, of.scale, whole)) - 0x4b400000u;
 }
-// The sum of four values, of the words of their digits.
-AC_DEVICE int sum_of_digits(unsigned low, unsigned high) {
-  constexpr int ones = 0x01010101;
-  return __dp4a(static_cast<int>(high), ones, 0) * 256 + __dp4a(static_cast<int>(low), ones, 0);
+// Three digits of a whole number, the lowest in the lowest byte.
+AC_DEVICE unsigned digits_of(unsigned x) { return (x + 0x808080u) ^ 0x808080u; }
+// Lowest digits of two numbers, then their next ones.
+AC_DEVICE unsigned two_digits(unsigned first, unsigned second) {
+  return __byte_perm(digits_of(first), digits_of(second), 0x5140);
 }
-AC_DEVICE int sum_of_warp(int x) {
+AC_DEVICE unsigned sum_of_warp(unsigned x) {
 #if !defined(AC_HOST_DEVICE) && __CUDA_ARCH__ >= 800
   return __reduce_add_sync(full_warp, x);
 #else
@@ -116,11 +136,6 @@ AC_DEVICE int sum_of_warp(int x) {
   for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(full_warp, x, d);
   return x;
 #endif
-}
-// The words of each digit of four values.
-AC_DEVICE void digit_words(const unsigned (&x)[4], unsigned& low, unsigned& high) {
-  const unsigned a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[2], x[3], 0x5140);
-  low = __byte_perm(a, b, 0x5410), high = __byte_perm(a, b, 0x7632);
 }
 
 }  // namespace ac::kernels

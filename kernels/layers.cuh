@@ -13,8 +13,7 @@
 //     of this one: no flag, no fence, no end of a grid.
 //   - A norm's factor comes after the product. Every block has the hidden state in registers, and
 //     adds to it what all blocks computed.
-//   - Codes of weights are multiplied by digits of the input, e4m3 by float16. Blocks hand on
-//     what a product reads in the order in which its codes come (Layers::place).
+//   - Codes of weights are multiplied by digits of the input, e4m3 by float16.
 // No word is written again before all have read it: what a block writes next depends, by way of the
 // products in between, on all words of the layer before.
 #pragma once
@@ -35,6 +34,39 @@ namespace ac::kernels {
 AC_DEVICE void publish_reads() {
 #if !defined(AC_HOST_DEVICE) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// An address in shared memory in a register, where a pointer takes two.
+#ifdef AC_HOST_DEVICE
+using SharedAddress = unsigned long long;
+inline SharedAddress address_in_shared(const void* p) { return reinterpret_cast<SharedAddress>(p); }
+inline const void* at_shared(SharedAddress a) { return reinterpret_cast<const void*>(a); }
+#else
+using SharedAddress = unsigned;
+AC_DEVICE SharedAddress address_in_shared(const void* p) { return shared_address(p); }
+AC_DEVICE const void* at_shared(SharedAddress a) { return __cvta_shared_to_generic(a); }
+#endif
+
+// Any value, which takes no instruction.
+AC_DEVICE unsigned anything() {
+  unsigned any;
+#ifdef AC_HOST_DEVICE
+  any = 0;
+#else
+  asm("" : "=r"(any));
+#endif
+  return any;
+}
+
+// A multiprocessor's clock. The host device has none, and all time passes at once.
+AC_DEVICE unsigned cycles() {
+#ifdef AC_HOST_DEVICE
+  return 0;
+#else
+  unsigned now;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+  return now;
 #endif
 }
 
@@ -76,6 +108,9 @@ struct Layers {
       coded && plan.shared_scale(op.format) == LayersPlan::Shared::block;
   static constexpr bool has_row_scales = coded && !has_groups && !has_blocks;
   static constexpr bool has_zeros = op.format.zeros, has_global = op.format.global;
+  static constexpr bool as_stored = plan.as_stored(op), has_sums = plan.has_sums(op);
+  static constexpr int digits = plan.digits(op);
+  static constexpr int sum_words = digits - 1;  // of a group: lanes with digits of a row
   static constexpr int groups_of_panel = plan.groups_of_panel(op);
   // Many groups: each of four lanes that have sums of a row has those of other groups.
   static constexpr bool spread = has_digits && groups_of_panel >= 4;
@@ -168,29 +203,11 @@ struct Layers {
   AC_DEVICE static int warp() { return in_place(static_cast<int>(threadIdx.x)) / 32; }
   AC_DEVICE static int lane() { return threadIdx.x % 32; }
 
-  // Where a column is among those that a product reads: of each eight, the even columns of whole
-  // codes of 4 bits come before the odd ones. Places 2 i and 2 i + 1 are columns first_column(2 i)
-  // and so much further.
   static constexpr bool in_nibbles = coded && bits_of(op.format.codes) == 4;
-  static constexpr bool even_first = in_nibbles && is_whole(op.format.codes);
-  static constexpr int column_pitch = even_first ? 2 : 1;
-  AC_DEVICE static int place(int column) {
-    return even_first ? (column & ~7) + column % 8 / 2 + column % 2 * 4 : column;
-  }
-  AC_DEVICE static int first_column(int place) {
-    return even_first ? (place & ~7) + place % 4 * 2 + place / 4 % 2 : place;
-  }
-  // Where the hidden state's words are: a lane takes neighbours twice, which are four places.
-  AC_DEVICE static int hidden_word(int place) {
-    return coded ? (place & ~127) + place / 2 % 2 * 64 + place % 128 / 4 * 2 + place % 2 : place;
-  }
-  // Two elements that are in such places.
-  template <class Load>
-  AC_DEVICE static unsigned load_two(const void* from, int place, const Load& load) {
-    const int column = first_column(place);
-    if constexpr (column_pitch == 1) return load(static_cast<const unsigned*>(from) + column / 2);
-    const auto* const at = static_cast<const unsigned short*>(from) + column;
-    return load(at) | static_cast<unsigned>(load(at + column_pitch)) << 16;
+  // Where the hidden state's words are: a lane takes neighbours twice, which are four columns.
+  AC_DEVICE static int hidden_word(int column) {
+    return coded ? (column & ~127) + column / 2 % 2 * 64 + column % 128 / 4 * 2 + column % 2
+                 : column;
   }
 
   // ---- the ring
@@ -221,7 +238,15 @@ struct Layers {
   struct Asker : Ring {
     int under_way = 0, oldest = 0;
     unsigned oldest_phase = 0;
+    unsigned due = cycles();  // when it may ask again
 
+    AC_DEVICE void keep_pace() {
+      if constexpr (plan.pace > 0) {
+        unsigned now = cycles();
+        while (static_cast<int>(now - due) < 0) now = cycles();
+        due = now + plan.pace;
+      }
+    }
     // A free stage, into which so many bytes will come.
     AC_DEVICE unsigned char* free(unsigned bytes) {
       barrier_wait(this->empty + this->at, this->phase ^ 1);
@@ -231,6 +256,7 @@ struct Layers {
       } else {
         ++under_way;
       }
+      keep_pace();
       if (lane() == 0) barrier_expect(this->full + this->at, bytes);
       __syncwarp();
       return this->stages + this->at * plan.stage_bytes();
@@ -421,23 +447,33 @@ struct Layers {
   // Weights of a warp's columns of a step, of 32 bytes of rows each; and their stage.
   struct Weights {
     unsigned of[4][4];
-    int stage = 0;
+    int stage;
+
+    // They have any values from here on, so that no registers keep those of before.
+    AC_DEVICE void forget() {
+      AC_UNROLL
+      for (auto& words : of) AC_UNROLL
+      for (unsigned& word : words) word = anything();
+      stage = static_cast<int>(anything());
+    }
   };
-  // A warp's panel has its 16 rows together, or those of gate, and those of up half a stage later.
-  // A lane points to a row of one of four matrices of 8 x 8: above, below, and to the right of
-  // each.
+  // Where a lane reads its warp's panel, of the ring's first stage. A panel has its 16 rows
+  // together, or those of gate, and those of up half a stage later. A lane points to a row of one
+  // of four matrices of 8 x 8: above, below, and to the right of each.
   template <int which>
-  AC_DEVICE static void take(Ring& ring, Weights& w) {
+  AC_DEVICE const unsigned char* panel_row() const {
     constexpr bool pair = which == gate_up;
     constexpr int panel = (pair ? plan.pair_box_rows : plan.box_rows) * 128;
     const int row = lane() % 8, below = lane() / 8 % 2, right = lane() / 16;
-    int place = warp() * panel + row * 128 + below * (pair ? plan.stage_bytes() / 2 : panel / 2) +
-                (right ^ row) * 16;  // as maps swizzle
-    // Registers are few.
-    if constexpr (!coded) place = in_place(place);
-    const unsigned char* const stage = ring.arrived();
+    return ring + warp() * panel + row * 128 + below * (pair ? plan.stage_bytes() / 2 : panel / 2) +
+           (right ^ row) * 16;
+  }
+  AC_DEVICE static void take(Ring& ring, SharedAddress row, Weights& w) {
+    ring.arrived();
+    // As maps swizzle, 32 bytes further are a flipped bit.
+    const SharedAddress at = row + ring.at * plan.stage_bytes();
     AC_UNROLL
-    for (int i = 0; i < 4; ++i) load_matrices(w.of[i], stage + (place ^ i * 32));
+    for (int i = 0; i < 4; ++i) load_matrices(w.of[i], at_shared(at ^ i * 32));
     w.stage = ring.at;
     ring.move();
   }
@@ -450,7 +486,9 @@ struct Layers {
   }
 
   // What codes are multiplied as is so many times what they stand for.
-  static constexpr int lifted = !in_nibbles ? 1 : even_first ? lifted_codes : lifted_e2m1;
+  static constexpr int lifted = !in_nibbles                 ? 1
+                                : is_whole(op.format.codes) ? lifted_codes
+                                                            : lifted_e2m1;
   AC_DEVICE unsigned char* input() const {
     return inputs + warp() * plan.most_steps(op) * input_bytes;
   }
@@ -504,14 +542,14 @@ struct Layers {
   AC_DEVICE static bool has_hidden() {
     return Product<qkv>::tile_count() > 0 || Product<gate_up>::tile_count() > 0;
   }
-  // Places of the hidden state that a lane has: two neighbours of each piece, or four of each two.
-  AC_DEVICE static int hidden_place(int i) {
+  // Columns of the hidden state that a lane has: two neighbours of each piece, or four of each two.
+  AC_DEVICE static int hidden_column(int i) {
     const int first = i / pieces * step_columns + warp() * warp_columns;
     return coded ? first + i % pieces / 2 * 128 + lane() * 4 + i % 2 * 2
                  : first + i % pieces * 64 + lane() * 2;
   }
-  AC_DEVICE static bool has_place(int i) {
-    return op.hidden % step_columns == 0 || hidden_place(i) < op.hidden;
+  AC_DEVICE static bool has_column(int i) {
+    return op.hidden % step_columns == 0 || hidden_column(i) < op.hidden;
   }
 
   // What all blocks computed joins the hidden state.
@@ -521,7 +559,7 @@ struct Layers {
     // A warp without columns of the last step looks at others.
     fetch_words<parts * hidden_pieces, 2>(
         [&](int i) {
-          const int at = hidden_place(i / parts), part = i % parts;
+          const int at = hidden_column(i / parts), part = i % parts;
           return from + part * op.hidden + (at < op.hidden ? hidden_word(at) : 0);
         },
         tag, v);
@@ -548,7 +586,7 @@ struct Layers {
       float x[2 * hidden_pieces];
       AC_UNROLL
       for (int i = 0; i < hidden_pieces; ++i) {
-        const float2 v = has_place(i) ? normed(i) : make_float2(0, 0);
+        const float2 v = has_column(i) ? normed(i) : make_float2(0, 0);
         x[2 * i] = v.x, x[2 * i + 1] = v.y;
       }
       const DigitUnit unit = stage_in_units(x);
@@ -557,15 +595,14 @@ struct Layers {
       unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
       AC_UNROLL
       for (int i = 0; i < hidden_pieces; ++i) {
-        if (!has_place(i)) continue;
+        if (!has_column(i)) continue;
         const float2 v = normed(i);
         to[i * 32] = pack_pair<T>(v.x, v.y);
       }
       return {squares};
     }
   }
-  // What a lane has of its warp's columns, four neighbouring places of each 128: as digits, or as
-  // float16.
+  // What a lane has of its warp's columns, four neighbours of each 128: as digits, or as float16.
   template <int n>
   AC_DEVICE DigitUnit stage_in_units(const float (&x)[n]) const {
     unsigned largest = 0;
@@ -576,24 +613,34 @@ struct Layers {
     }
     const DigitUnit unit = digit_unit(largest_of_warp(largest));
     if constexpr (has_digits) {
-      // 64 columns have their high digits, then their low ones. Two words are for tensor cores at
-      // once: of codes of 4 bits neighbours, else 16 columns apart.
-      const int pair = in_nibbles ? lane() % 8 / 2 : lane() % 4;
-      const int second = in_nibbles ? lane() % 2 : lane() % 8 / 4;
-      unsigned char* const to =
-          input() + lane() / 16 * 128 + pair * 16 + lane() % 16 / 8 * 8 + second * 4;
-      int of_digits[n / 4];
+      // 64 columns have their lowest digits, then the next. Of each a lane of tensor cores takes 16
+      // bytes: two words for one of their instructions, and two for the next.
+      constexpr bool halves = in_nibbles && is_whole(op.format.codes);
+      const int place = in_nibbles ? lane() % 8 / 2 * 16 + lane() % 2 * (halves ? 2 : 4)
+                                   : lane() % 4 * 16 + lane() % 8 / 4 * 4;
+      unsigned char* const to = input() + lane() / 16 * (digits * 64) + place +
+                                lane() % 16 / 8 * (halves && as_stored ? 4 : 8);
+      unsigned sums_of_lane[n / 4];
       AC_UNROLL
       for (int i = 0; i < n / 4; ++i) {
-        unsigned digits[4], low, high;
+        unsigned char* const at = to + i * (2 * digits * 64);
+        unsigned v[4];
         AC_UNROLL
-        for (int j = 0; j < 4; ++j) digits[j] = digits_of(x[4 * i + j], unit);
-        digit_words(digits, low, high);
-        *reinterpret_cast<unsigned*>(to + i * 256) = high;
-        *reinterpret_cast<unsigned*>(to + i * 256 + 64) = low;
-        if constexpr (has_zeros) of_digits[i] = sum_of_digits(low, high);
+        for (int j = 0; j < 4; ++j) v[j] = in_whole_units(x[4 * i + j], unit);
+        if constexpr (has_sums) sums_of_lane[i] = (v[0] + v[1]) + (v[2] + v[3]);
+        if constexpr (halves && as_stored) {
+          store_digits<3>(at, v[1], v[3]);
+          store_digits<3>(at + 8, beside_stored(v[0], v[1]), beside_stored(v[2], v[3]));
+        } else if constexpr (halves) {
+          store_digits<2>(at, v[0], v[2]);
+          store_digits<2>(at + 4, v[1], v[3]);
+        } else {
+          const unsigned first = two_digits(v[0], v[1]), second = two_digits(v[2], v[3]);
+          *reinterpret_cast<unsigned*>(at) = __byte_perm(first, second, 0x5410);
+          *reinterpret_cast<unsigned*>(at + 64) = __byte_perm(first, second, 0x7632);
+        }
       }
-      if constexpr (has_zeros) stage_sums(of_digits);
+      if constexpr (has_sums) stage_sums(sums_of_lane);
     } else {
       unsigned char* const to = input() + lane() / 8 * 64 + lane() % 4 * 16 + lane() % 8 / 4 * 8;
       AC_UNROLL
@@ -607,15 +654,27 @@ struct Layers {
     }
     return unit;
   }
+  // The digits of two numbers, each 64 bytes behind the one below it.
+  template <int count>
+  AC_DEVICE static void store_digits(unsigned char* to, unsigned first, unsigned second) {
+    const unsigned a = digits_of(first), b = digits_of(second);
+    AC_UNROLL
+    for (int j = 0; j < count; ++j)
+      *reinterpret_cast<unsigned short*>(to + j * 64) =
+          static_cast<unsigned short>(__byte_perm(a, b, (4 + j) * 16 + j));
+  }
   AC_DEVICE int* sums_of_input() const { return input_sums + warp() * plan.input_sums(op); }
-  // Sums of an input's groups, of what lanes have of each 128 places: zero points are times these.
+  // Sums of an input's groups, of what lanes have of each 128 columns, times what a code's zero
+  // point is times; or that already, if there is one zero point.
   template <int n>
-  AC_DEVICE void stage_sums(const int (&of_lane)[n]) const {
-    constexpr int columns = op.format.columns, lanes = columns < 128 ? columns / 4 : 32;
+  AC_DEVICE void stage_sums(const unsigned (&of_lane)[n]) const {
+    constexpr int columns = warp_columns / groups_of_panel,
+                  lanes = columns < 128 ? columns / 4 : 32;
+    constexpr unsigned times = has_zeros ? lifted : 0u - lifted * middle_of(op.format.codes);
     constexpr int turns = divide_up(columns, 128);
     AC_UNROLL
     for (int i = 0; i < n; i += turns) {
-      int sum = of_lane[i];
+      unsigned sum = of_lane[i];
       AC_UNROLL
       for (int turn = 1; turn < turns; ++turn) sum += of_lane[i + turn];
       if constexpr (lanes == 32) {
@@ -624,16 +683,19 @@ struct Layers {
         AC_UNROLL
         for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(full_warp, sum, d);
       }
-      if (lane() % lanes == 0)
-        sums_of_input()[i / turns * (32 / lanes) + lane() / lanes] = sum * lifted;
+      if (lane() % lanes == 0) {
+        int* const to = sums_of_input() + (i / turns * (32 / lanes) + lane() / lanes) * sum_words;
+        to[0] = static_cast<int>(sum * times);
+        if constexpr (sum_words == 2) to[1] = 0;  // for the lane of the lowest digit
+      }
     }
   }
   AC_DEVICE static void load_norm(const void* weights, unsigned (&norm)[hidden_pieces]) {
     AC_UNROLL
     for (int i = 0; i < hidden_pieces; ++i) {
       norm[i] = 0;
-      if (!has_place(i)) continue;
-      norm[i] = load_two(weights, hidden_place(i), [](const auto* p) { return load_early(p); });
+      if (!has_column(i)) continue;
+      norm[i] = load_early(static_cast<const unsigned*>(weights) + hidden_column(i) / 2);
     }
   }
   // An input that blocks hand on in pairs.
@@ -699,9 +761,9 @@ struct Layers {
     AC_UNROLL
     for (int i = 0; i < hidden_pieces; ++i) {
       state.h[i] = make_float2(0, 0);
-      if (!has_place(i)) continue;
-      state.h[i] = unpack_pair<T>(
-          load_two(p.in, hidden_place(i), [](const auto* at) { return load_fresh(at); }));
+      if (!has_column(i)) continue;
+      state.h[i] =
+          unpack_pair<T>(load_fresh(static_cast<const unsigned*>(p.in) + hidden_column(i) / 2));
     }
     AC_UNROLL_BY(1)
     for (int i = 0; i < p.layers; ++i, ++state.tag, ++state.layer) {
@@ -729,14 +791,9 @@ struct Layers {
     if (threadIdx.x == 0) *p.done = state.tag - 1;
     AC_UNROLL
     for (int i = 0; i < hidden_pieces; ++i) {
-      if (!has_place(i)) continue;
-      const int column = first_column(hidden_place(i));
-      if constexpr (column_pitch > 1) {
-        static_cast<T*>(p.out)[column] = from_float<T>(state.h[i].x);
-        static_cast<T*>(p.out)[column + column_pitch] = from_float<T>(state.h[i].y);
-      } else {
-        static_cast<unsigned*>(p.out)[column / 2] = pack_pair<T>(state.h[i].x, state.h[i].y);
-      }
+      if (!has_column(i)) continue;
+      static_cast<unsigned*>(p.out)[hidden_column(i) / 2] =
+          pack_pair<T>(state.h[i].x, state.h[i].y);
     }
   }
 
@@ -782,16 +839,16 @@ struct Layers {
       const int all = P::first_tile() + tile;
       if constexpr (which == gate_up) {
         const float v = silu(x) * __shfl_xor_sync(full_warp, x, 8);
-        const float other = __shfl_xor_sync(full_warp, v, column_pitch);
-        if (has && row < 8 && (row & column_pitch) == 0)
-          store_word(words(of_gate_up) + all * 4 + place(row) / 2, pack_pair<T>(v, other), tag);
+        const float other = __shfl_xor_sync(full_warp, v, 1);
+        if (has && row < 8 && row % 2 == 0)
+          store_word(words(of_gate_up) + all * 4 + row / 2, pack_pair<T>(v, other), tag);
       } else if constexpr (which == qkv) {
         const float other = __shfl_xor_sync(full_warp, x, 1);
         if (has && row % 2 == 0)
           store_word(words(of_qkv) + all * 8 + row / 2, pack_pair<T>(x, other), tag);
       } else {
         Word* const to = words(which == o ? of_o : of_down) + P::part() * op.hidden;
-        if (has) store_word(to + hidden_word(place(all * 16 + row)), __float_as_uint(x), tag);
+        if (has) store_word(to + hidden_word(all * 16 + row), __float_as_uint(x), tag);
       }
     }
   }

@@ -193,7 +193,7 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
   AC_UNROLL_BY(1)
   for (int i = threadIdx.x; i < pairs; i += 32 * warps) {
     const int h = i / (dim / 2);
-    const float* const from = attended + first_column(2 * i);
+    const float* const from = attended + 2 * i;
     float top = maxima[h], x = 0, y = 0, weight = 0;
     AC_UNROLL
     for (int w = 1; w < warps; ++w) top = max_or_nan(top, maxima[w * group + h]);
@@ -201,7 +201,7 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
       AC_UNROLL
       for (int w = 0; w < warps; ++w) {
         const float factor = exp2_fast(maxima[w * group + h] - top);
-        x += factor * from[w * group * dim], y += factor * from[w * group * dim + column_pitch];
+        x += factor * from[w * group * dim], y += factor * from[w * group * dim + 1];
         weight += factor * totals[w * group + h];
       }
     }

@@ -57,7 +57,10 @@ struct LayersPlan {
   int warps = 8;       // that multiply
   // Rounds of all warps' keys that one block does, where attention has no more.
   int rounds_alone = 2;
-  AC_FIELDS(LayersPlan, blocks, parts_o, parts_down, stages, window, warps, rounds_alone)
+  // Cycles from one stage that is asked for to the next one, at least: memory that is always busy
+  // keeps words waiting, too.
+  int pace = 0;
+  AC_FIELDS(LayersPlan, blocks, parts_o, parts_down, stages, window, warps, rounds_alone, pace)
 
   // One more warp asks for weights, and one joins what blocks have of attention.
   constexpr int threads() const { return 32 * (warps + 2); }
@@ -68,8 +71,17 @@ struct LayersPlan {
   }
   constexpr int columns(const LayersOp& op) const { return warps * warp_columns(op); }
   constexpr int stage_bytes() const { return 16 * warps * panel_bytes; }
-  // Bytes of a warp's columns of an input: elements, or two digits each (kernels/code_digits.cuh).
-  static constexpr int input_bytes(const LayersOp& op) { return warp_columns(op) * 2; }
+  // Whether whole codes are multiplied as they are stored, if groups are few, and how many digits
+  // an input then has (kernels/code_digits.cuh).
+  static constexpr bool as_stored(const LayersOp& op) {
+    return !op.format.is_plain() && is_whole(op.format.codes) &&
+           (bits_of(op.format.codes) == 8 || groups_of_panel(op) < 4);
+  }
+  static constexpr int digits(const LayersOp& op) {
+    return as_stored(op) && bits_of(op.format.codes) == 4 ? 3 : 2;
+  }
+  // Bytes of a warp's columns of an input: of elements, or of digits.
+  static constexpr int input_bytes(const LayersOp& op) { return warp_columns(op) * digits(op); }
   // Boxes of the maps: a stage is one, with a panel for each warp, or of gate and up one each, with
   // fewer rows.
   static constexpr int box_rows = 16, pair_box_rows = 8;
@@ -141,8 +153,10 @@ struct LayersPlan {
     return groups(op) * bytes_of(op.format.scale);
   }
   constexpr int zeros_bytes(const LayersOp& op) const { return op.format.zeros ? groups(op) : 0; }
+  // Whether products need sums of their input's groups.
+  static constexpr bool has_sums(const LayersOp& op) { return op.format.zeros || as_stored(op); }
   constexpr int input_sums(const LayersOp& op) const {  // a warp's
-    return op.format.zeros ? most_steps(op) * groups_of_panel(op) : 0;
+    return has_sums(op) ? most_steps(op) * groups_of_panel(op) * (digits(op) - 1) : 0;
   }
   constexpr int shared_bytes(const LayersOp& op) const {
     return stages * stage_bytes() + warps * most_steps(op) * input_bytes(op) +
@@ -218,6 +232,7 @@ struct LayersPlan {
         parts_down > steps_of(op, op.inter) || parts_o > blocks || parts_down > blocks)
       return "more parts than K has steps";
     if (stages < 2 || window < 1 || window > stages) return "a window is 1 to all stages";
+    if (pace < 0) return "a pace is 0 cycles or more";
     return nullptr;
   }
   constexpr const char* why_illegal(const LayersOp& op, int max_shared_bytes) const {

@@ -101,8 +101,19 @@ struct Layers<op, plan>::GroupScales {
     const Scale* first;
     const unsigned char* zero;
     int below_by;
-    AC_DEVICE float above(int group) const { return to_float(first[group * pitch]); }
-    AC_DEVICE float below(int group) const { return to_float(first[below_by + group * pitch]); }
+    AC_DEVICE void load(float (&above)[lane_groups], float (&below)[lane_groups]) const {
+      load_row(first, above), load_row(first + below_by, below);
+    }
+    AC_DEVICE static void load_row(const Scale* from, float (&to)[lane_groups]) {
+      if constexpr (lane_groups == 2 && !spread && sizeof(Scale) == 2) {
+        const unsigned both = *reinterpret_cast<const unsigned*>(from);
+        const float2 v = unpack_pair<Scale>(both);
+        to[0] = v.x, to[1] = v.y;
+      } else {
+        AC_UNROLL
+        for (int i = 0; i < lane_groups; ++i) to[i] = to_float(from[i * pitch]);
+      }
+    }
     AC_DEVICE int zero_above(int group) const { return zero[group * pitch]; }
     AC_DEVICE int zero_below(int group) const { return zero[below_by + group * pitch]; }
   };
@@ -139,8 +150,9 @@ struct Layers<op, plan>::BlockScales {
   }
   struct At {
     float first, second;
-    AC_DEVICE float above(int) const { return first; }
-    AC_DEVICE float below(int) const { return second; }
+    AC_DEVICE void load(float (&above)[1], float (&below)[1]) const {
+      above[0] = first, below[0] = second;
+    }
   };
   AC_DEVICE At at(int, int, int panel) const {
     float first = of[0], second = of_up[0];
@@ -156,8 +168,7 @@ struct Layers<op, plan>::BlockScales {
 template <LayersOp op, LayersPlan plan>
 struct Layers<op, plan>::NoScales {
   struct At {
-    AC_DEVICE float above(int) const { return 1; }
-    AC_DEVICE float below(int) const { return 1; }
+    AC_DEVICE void load(float (&above)[1], float (&below)[1]) const { above[0] = below[0] = 1; }
   };
   AC_DEVICE At at(int, int, int) const { return {}; }
 };
@@ -178,19 +189,23 @@ AC_DEVICE auto Layers<op, plan>::panel_scales(const State& state) const {
 // A warp's columns of an input, as tensor cores take them.
 template <LayersOp op, LayersPlan plan>
 struct Layers<op, plan>::Columns {
-  // The first columns of tensor cores' right operand are the high digits and the low ones, or one
-  // is the input; nobody looks at the others. If groups are many, four pairs of columns have other
+  // The first columns of tensor cores' right operand are the digits, from the highest, or one is
+  // the input; nobody looks at the others. If groups are many, four pairs of columns have other
   // groups each, and 0 in the places of others.
-  static constexpr int vectors = has_digits ? warp_columns / 64 : warp_columns / 32;
+  static constexpr int vectors = warp_columns / (has_digits ? 64 : 32);
   uint4 of[vectors];
-  int sums[has_zeros ? lane_groups : 1];  // of the input
+  int sums[has_sums ? lane_groups : 1];  // of the input
 
   AC_DEVICE void load(const unsigned char* from, [[maybe_unused]] const int* from_sums) {
     if constexpr (coded) {
-      from += (has_digits ? lane() / 4 % 2 * 64 : 0) + lane() % 4 * 16;
+      if constexpr (has_digits) {
+        const int column = lane() / 4;
+        from += (digits == 2 ? 1 - column % 2 : column < 2 ? 2 - column : 0) * 64;
+      }
+      from += lane() % 4 * 16;
       AC_UNROLL
       for (int i = 0; i < vectors; ++i)
-        of[i] = *reinterpret_cast<const uint4*>(from + i * (has_digits ? 128 : 64));
+        of[i] = *reinterpret_cast<const uint4*>(from + i * (has_digits ? digits * 64 : 64));
       if constexpr (spread) {
         AC_UNROLL
         for (int i = 0; i < vectors; ++i) {
@@ -198,9 +213,10 @@ struct Layers<op, plan>::Columns {
           if (!has_columns(2 * i + 1)) of[i].z = of[i].w = 0;
         }
       }
-      if constexpr (has_zeros) {
+      if constexpr (has_sums) {
         AC_UNROLL
-        for (int i = 0; i < lane_groups; ++i) sums[i] = from_sums[spread ? i * 4 + lane() % 4 : i];
+        for (int i = 0; i < lane_groups; ++i)
+          sums[i] = from_sums[spread ? i * 4 + lane() % 4 : i * sum_words + lane() % sum_words];
       }
     } else {
       AC_UNROLL
@@ -236,76 +252,112 @@ struct Layers<op, plan>::PlainSums {
     return make_float2(c[0][0] + c[1][0], c[0][2] + c[1][2]);
   }
 };
-// Each group's sums times its scales.
+// Each group's sums times its scales. A lane has two digits of its rows, of three digits the
+// highest two or the lowest one, or another lane's group if those are many.
 template <LayersOp op, LayersPlan plan>
 struct Layers<op, plan>::CodeSums {
   float above = 0, below = 0;
   template <class At>
   AC_DEVICE void add(const Weights& w, const Columns& x, const At& scale) {
+    float of_above[lane_groups], of_below[lane_groups];
+    scale.load(of_above, of_below);
+    // Groups take turns, so that none waits for its sum.
+    Parts parts[lane_groups] = {};
+    AC_UNROLL
+    for (int v = 0; v < of_group; ++v) AC_UNROLL
+    for (int g = 0; g < lane_groups; ++g) multiply(parts[g], w, x, g * of_group + v);
     AC_UNROLL
     for (int g = 0; g < lane_groups; ++g) {
-      const float2 group = sums_of_group(w, x, g, scale);
-      above += scale.above(g) * group.x, below += scale.below(g) * group.y;
+      const float2 group = sums_of_group(parts[g], x, g, scale);
+      above += of_above[g] * group.x, below += of_below[g] * group.y;
     }
   }
   AC_DEVICE float2 in_units(const Staged& staged) const {
     const float unit = staged.unit / lifted;
     float2 all = make_float2(above, below);
-    if constexpr (spread) {
-      AC_UNROLL
-      for (int d = 1; d < 4; d *= 2) {
-        all.x += __shfl_xor_sync(full_warp, all.x, d);
-        all.y += __shfl_xor_sync(full_warp, all.y, d);
-      }
+    constexpr int sharers = spread ? 4 : digits == 3 ? 2 : 1;
+    AC_UNROLL
+    for (int d = 1; d < sharers; d *= 2) {
+      all.x += __shfl_xor_sync(full_warp, all.x, d);
+      all.y += __shfl_xor_sync(full_warp, all.y, d);
     }
     return make_float2(all.x * unit * staged.lower, all.y * unit * staged.lower);
   }
-  // Codes of a group's columns times the input; of a lane's group of four, if they are many.
-  template <class At>
-  AC_DEVICE static float2 sums_of_group(const Weights& w, const Columns& x, int g,
-                                        [[maybe_unused]] const At& scale) {
-    constexpr int of_group = warp_columns / 32 / lane_groups;  // 32 columns each
-    using Sum = typename Either<has_digits, int, float>::Type;
-    Sum c[2][4] = {};  // two sums, so that one need not wait for the other
-    AC_UNROLL
-    for (int v = g * of_group; v < (g + 1) * of_group; ++v) {
-      if constexpr (has_digits) {
-        const uint4& both = x.of[v / 2];
+
+ private:
+  static constexpr int of_group = Columns::vectors / lane_groups;
+  // Of a group's sum, so that one need not wait for the other.
+  struct Parts {
+    typename Either<has_digits, int, float>::Type of[as_stored ? 1 : 2][4];
+  };
+  // Adds codes of one of the vectors of columns, times the input.
+  AC_DEVICE static void multiply(Parts& to, const Weights& w, const Columns& columns, int v) {
+    const uint4& x = columns.of[v];
+    if constexpr (as_stored && in_nibbles) {
+      unsigned first[4];
+      AC_UNROLL
+      for (int i = 0; i < 4; ++i) first[i] = first_codes(w.of[v][i]);
+      mma_stored(to.of[0], w.of[v], {x.x, x.y});
+      mma_stored(to.of[0], first, {x.z, x.w});
+    } else if constexpr (as_stored) {
+      mma_stored(to.of[0], w.of[2 * v], {x.x, x.y});
+      mma_stored(to.of[0], w.of[2 * v + 1], {x.z, x.w});
+    } else {
+      AC_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const unsigned b[2] = {i == 0 ? x.x : x.z, i == 0 ? x.y : x.w};
+        const unsigned above = w.of[v][2 * i], below = w.of[v][2 * i + 1];
         unsigned a[4];
-        if constexpr (in_nibbles) {
-          const unsigned first = w.of[v / 2][v % 2 * 2], second = w.of[v / 2][v % 2 * 2 + 1];
-          if constexpr (even_first) {
-            a[0] = even_codes(first), a[1] = even_codes(second);
-            a[2] = odd_codes(first), a[3] = odd_codes(second);
-          } else {
-            bytes_of_e2m1(first, a[0], a[2]), bytes_of_e2m1(second, a[1], a[3]);
-          }
+        if constexpr (!in_nibbles) {
+          const HalfPairs first = halves_of_e4m3(above), second = halves_of_e4m3(below);
+          mma_16x8x16<f16>(to.of[i], {first.first, second.first, first.second, second.second}, b);
+        } else if constexpr (is_whole(op.format.codes)) {
+          a[0] = even_codes(above), a[1] = even_codes(below);
+          a[2] = odd_codes(above), a[3] = odd_codes(below);
+          mma_16x8x32(to.of[i], a, b);
         } else {
-          AC_UNROLL
-          for (int i = 0; i < 4; ++i) a[i] = signed_bytes(w.of[v][i]);
-        }
-        mma_16x8x32(c[v % 2], a, {v % 2 == 0 ? both.x : both.z, v % 2 == 0 ? both.y : both.w});
-      } else {
-        AC_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const HalfPairs a = halves_of_e4m3(w.of[v][2 * i]),
-                          b = halves_of_e4m3(w.of[v][2 * i + 1]);
-          mma_16x8x16<f16>(c[i], {a.first, b.first, a.second, b.second},
-                           {i == 0 ? x.of[v].x : x.of[v].z, i == 0 ? x.of[v].y : x.of[v].w});
+          bytes_of_e2m1(above, a[0], a[2]), bytes_of_e2m1(below, a[1], a[3]);
+          mma_16x8x32(to.of[0], a, b);
+          bytes_of_e2m1(negated_e2m1(above), a[0], a[2]);
+          bytes_of_e2m1(negated_e2m1(below), a[1], a[3]);
+          mma_16x8x32(to.of[1], a, b);
         }
       }
     }
+  }
+  // a b + c, also where it is too large, as it is of an input that is not a number.
+  AC_DEVICE static int wrapped(int a, int b, int c) {
+    return static_cast<int>(static_cast<unsigned>(a) * static_cast<unsigned>(b) +
+                            static_cast<unsigned>(c));
+  }
+  // What a lane has of its two rows.
+  template <class At>
+  AC_DEVICE static float2 sums_of_group(const Parts& parts, [[maybe_unused]] const Columns& x,
+                                        [[maybe_unused]] int g, [[maybe_unused]] const At& scale) {
+    const auto part = [&](int i) {
+      if constexpr (as_stored)
+        return parts.of[0][i];
+      else if constexpr (in_nibbles && is_small_float(op.format.codes))
+        return parts.of[0][i] - parts.of[1][i];
+      else
+        return parts.of[0][i] + parts.of[1][i];
+    };
     if constexpr (has_digits) {
-      int above = (c[0][0] + c[1][0]) * 256 + c[0][1] + c[1][1];
-      int below = (c[0][2] + c[1][2]) * 256 + c[0][3] + c[1][3];
+      const int high = digits < 3 ? 256 : lane() % 4 == 0 ? 65536 : 1;
+      const int low = digits < 3 ? 1 : lane() % 4 == 0 ? 256 : 0;
+      int above = 0, below = 0;
       if constexpr (has_zeros) {
-        constexpr int middle = middle_of(op.format.codes);
-        above += (middle - scale.zero_above(g)) * x.sums[g];
-        below += (middle - scale.zero_below(g)) * x.sums[g];
+        constexpr int middle = as_stored ? 0 : middle_of(op.format.codes);
+        above = wrapped(middle - scale.zero_above(g), x.sums[g], 0);
+        below = wrapped(middle - scale.zero_below(g), x.sums[g], 0);
+      } else if constexpr (has_sums) {
+        above = below = x.sums[g];
       }
+      above = wrapped(part(1), low, wrapped(part(0), high, above));
+      below = wrapped(part(3), low, wrapped(part(2), high, below));
       return make_float2(static_cast<float>(above), static_cast<float>(below));
     } else {
-      return make_float2(c[0][0] + c[1][0], c[0][2] + c[1][2]);
+      return make_float2(part(0), part(2));
     }
   }
 };
@@ -319,8 +371,10 @@ template <int which, class Stage>
 AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_input) const {
   using P = Product<which>;
   constexpr int most = P::most_steps;
-  constexpr int room = !coded ? 6 : in_nibbles ? 4 : 3;  // panels of a batch
-  constexpr int batch = most <= room ? most : divide_up(most, divide_up(most, 4));
+  constexpr bool small_floats = is_small_float(op.format.codes);  // which take more registers
+  constexpr int room = !coded ? 6 : in_nibbles && !small_floats ? 4 : 3;  // panels of a batch
+  constexpr int longest = small_floats ? 2 : 4;                           // in steps
+  constexpr int batch = most <= room ? most : divide_up(most, divide_up(most, longest));
   constexpr int together = most > room                   ? 1
                            : room / most < P::most_tiles ? room / most
                                                          : P::most_tiles;
@@ -328,6 +382,7 @@ AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_inpu
   const auto has_step = [&](int step) {
     return (P::steps % P::parts == 0 && most % batch == 0) || step < steps;
   };
+  const SharedAddress row = address_in_shared(panel_row<which>());
   Weights w[together][batch];
   // A stage is freed once the next one is on its way to registers.
   const auto take_from = [&](int tile, int step) {
@@ -337,9 +392,11 @@ AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_inpu
       if (j < together * batch) {
         Weights& to = w[j / batch][j % batch];
         if (has(j))
-          take<which>(state.ring, to);
+          take(state.ring, row, to);
+        else if constexpr (coded)
+          to.forget();
         else
-          to = {};  // else registers keep what they had, and the compiler runs out of them
+          to = {};  // with any values, sm_100 runs out of registers
       }
       if (j > 0 && has(j - 1)) free_stage(w[(j - 1) / batch][(j - 1) % batch], state.nothing);
     }
@@ -356,7 +413,8 @@ AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_inpu
   Columns columns;
   constexpr bool one_step = coded && most == 1;
   const auto load_columns = [&](int step) {
-    columns.load(input() + step * input_bytes, sums_of_input() + step * groups_of_panel);
+    columns.load(input() + step * input_bytes,
+                 sums_of_input() + step * groups_of_panel * sum_words);
   };
   if constexpr (one_step) load_columns(0);
   const auto keep = [&](const Sums& of) {
