@@ -743,8 +743,8 @@ struct Layers {
   AC_DEVICE void turn(const unsigned (&raw)[dim_words], const unsigned (&norm)[dim_words],
                       const float4& angles, float2 (&x)[dim_words]) const;
   AC_DEVICE void attend(State& state, const LayerPointers& l) const;
-  AC_DEVICE static void load_values(const unsigned char* at, float (&v)[4]);
-  AC_DEVICE static void load_values(const unsigned char* at, float (&v)[2]);
+  AC_DEVICE static void load_values(const unsigned char* from, bool are_there,
+                                    unsigned (&v)[dim / 16]);
   AC_DEVICE void join(unsigned tag) const;
 
   AC_DEVICE void multiply_all() const {

@@ -83,23 +83,30 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
   }
   meet(state);
 
-  // Lane 4 h + t has the maximum and its own total of head h; a lane, dim / 32 values of each
-  // head.
-  constexpr int values = dim / 32;
-  float largest = -INFINITY, total = 0, out[group][values] = {};
+  // Lane 4 h + t has the maximum and its own total of head h. As tensor cores give it, it also has
+  // sums of values of heads 2 t and 2 t + 1, of the h-th eighth of dimensions: out[i][0] and [1]
+  // are of its dimension 2 i, out[i][2] and [3] of the next one.
+  constexpr int tiles = dim / 16, eighth = dim / 8;
+  float largest = -INFINITY, total = 0, out[tiles][4] = {};
   if (appends && warp() == warps - 1) {  // this token
+    constexpr int values = dim / 32;
+    float mine[values];
+    AC_UNROLL
+    for (int j = 0; j < values; ++j) mine[j] = to_float(key[lane() * values + j]);
     AC_UNROLL
     for (int h = 0; h < group; ++h) {
       float dot = 0;
       AC_UNROLL
-      for (int j = 0; j < values; ++j) {
-        const int d = lane() * values + j;
-        dot += to_float(queries[h * dim + d]) * to_float(key[d]);
-        out[h][j] = to_float(value[d]);
-      }
+      for (int j = 0; j < values; ++j)
+        dot += to_float(queries[h * dim + lane() * values + j]) * mine[j];
       AC_UNROLL
       for (int d = 16; d > 0; d /= 2) dot += __shfl_xor_sync(full_warp, dot, d);
       if (lane() / 4 == h) largest = dot, total = lane() % 4 == 0 ? 1.f : 0.f;
+    }
+    AC_UNROLL
+    for (int i = 0; i < tiles; ++i) {
+      out[i][0] = out[i][1] = to_float(value[lane() / 4 * eighth + 2 * i]);
+      out[i][2] = out[i][3] = to_float(value[lane() / 4 * eighth + 2 * i + 1]);
     }
   }
   uint4 q[dim / 32];
@@ -125,18 +132,20 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
       state.ring.release();
       AC_UNROLL
       for (int n = 0; n < warp_keys / 8; ++n) {
-        float c[2][4] = {};
+        float c[4][4] = {};
         AC_UNROLL
         for (int i = 0; i < dim / 32; ++i) {
-          mma_16x8x16<T>(c[0], {q[i].x, 0, q[i].y, 0}, {k[n][i].x, k[n][i].y});
-          mma_16x8x16<T>(c[1], {q[i].z, 0, q[i].w, 0}, {k[n][i].z, k[n][i].w});
+          mma_16x8x16<T>(c[i % 2 * 2], {q[i].x, 0, q[i].y, 0}, {k[n][i].x, k[n][i].y});
+          mma_16x8x16<T>(c[i % 2 * 2 + 1], {q[i].z, 0, q[i].w, 0}, {k[n][i].z, k[n][i].w});
         }
         AC_UNROLL
         for (int j = 0; j < 2; ++j)
-          scores[n][j] = n * 8 + lane() % 4 * 2 + j < count ? c[0][j] + c[1][j] : -INFINITY;
+          scores[n][j] = n * 8 + lane() % 4 * 2 + j < count
+                             ? (c[0][j] + c[1][j]) + (c[2][j] + c[3][j])
+                             : -INFINITY;
       }
     }
-    const unsigned char* const at = state.ring.arrived() + warp() * 2048 + lane() * values * 2;
+    const unsigned char* const at = state.ring.arrived() + warp() * 2048;
     if (count > 0) {
       float top = largest;
       AC_UNROLL
@@ -145,31 +154,34 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
       top = fmaxf(top, __shfl_xor_sync(full_warp, top, 2));
       const float shrink = exp2_fast(largest - top);
       largest = top, total *= shrink;
-      AC_UNROLL
-      for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
-      for (int j = 0; j < 2; ++j) total += scores[n][j] = exp2_fast(scores[n][j] - top);
-      const OfLanes<float> shrinks(shrink);
-      AC_UNROLL
-      for (int h = 0; h < group; ++h) {
-        const float factor = shrinks[4 * h];
-        AC_UNROLL
-        for (int j = 0; j < values; ++j) out[h][j] *= factor;
-      }
+      unsigned weights[2] = {};  // of 8 keys each
       AC_UNROLL
       for (int n = 0; n < warp_keys / 8; ++n) {
-        const OfLanes<float> even(scores[n][0]), odd(scores[n][1]);
         AC_UNROLL
-        for (int i = 0; i < 8; ++i) {
-          if (n * 8 + i >= count) continue;
-          float v[values];
-          load_values(at + (n * 8 + i) * dim * 2, v);
-          AC_UNROLL
-          for (int h = 0; h < group; ++h) {
-            const float weight = i % 2 == 0 ? even[4 * h + i / 2] : odd[4 * h + i / 2];
-            AC_UNROLL
-            for (int j = 0; j < values; ++j) out[h][j] += weight * v[j];
-          }
+        for (int j = 0; j < 2; ++j) total += scores[n][j] = exp2_fast(scores[n][j] - top);
+        weights[n] = pack_pair<T>(scores[n][0], scores[n][1]);
+      }
+      const OfLanes<float> shrinks(shrink);
+      const float first = shrinks[lane() % 4 * 8], second = shrinks[lane() % 4 * 8 + 4];
+      // A lane's dimensions of two neighbours of each 8 keys; 0 of those that are not there.
+      unsigned v[warp_keys / 8][2][eighth / 2];
+      AC_UNROLL
+      for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const int k = n * 8 + lane() % 4 * 2 + j;
+        load_values(at + k * dim * 2 + lane() / 4 * eighth * 2, k < count, v[n][j]);
+      }
+      AC_UNROLL
+      for (int i = 0; i < tiles; ++i) {
+        unsigned a[4] = {};
+        AC_UNROLL
+        for (int n = 0; n < warp_keys / 8; ++n) {
+          a[2 * n] = __byte_perm(v[n][0][i], v[n][1][i], 0x5410);
+          a[2 * n + 1] = __byte_perm(v[n][0][i], v[n][1][i], 0x7632);
         }
+        float(&sum)[4] = out[i];
+        sum[0] *= first, sum[1] *= second, sum[2] *= first, sum[3] *= second;
+        mma_16x8x16<T>(sum, a, weights);
       }
     }
     state.ring.release();
@@ -185,9 +197,14 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
     totals[warp() * group + lane() / 4] = total;
   }
   AC_UNROLL
-  for (int h = 0; h < group; ++h) AC_UNROLL
-  for (int j = 0; j < values; ++j)
-    attended[(warp() * group + h) * dim + lane() * values + j] = out[h][j];
+  for (int j = 0; j < 2; ++j) {
+    const int h = lane() % 4 * 2 + j;
+    if (h >= group) continue;
+    float* const to = attended + (warp() * group + h) * dim + lane() / 4 * eighth;
+    AC_UNROLL
+    for (int i = 0; i < tiles; ++i)
+      *reinterpret_cast<float2*>(to + 2 * i) = make_float2(out[i][j], out[i][2 + j]);
+  }
   meet(state);
   constexpr int pairs = group * dim / 2;
   AC_UNROLL_BY(1)
@@ -220,15 +237,22 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
   }
 }
 template <LayersOp op, LayersPlan plan>
-AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* at, float (&v)[4]) {
-  const uint2 both = *reinterpret_cast<const uint2*>(at);
-  const float2 low = unpack_pair<T>(both.x), high = unpack_pair<T>(both.y);
-  v[0] = low.x, v[1] = low.y, v[2] = high.x, v[3] = high.y;
-}
-template <LayersOp op, LayersPlan plan>
-AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* at, float (&v)[2]) {
-  const float2 both = unpack_pair<T>(*reinterpret_cast<const unsigned*>(at));
-  v[0] = both.x, v[1] = both.y;
+AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* from, bool are_there,
+                                             unsigned (&v)[dim / 16]) {
+  // Lanes whose keys share banks begin with other words.
+  constexpr int each = dim / 64;
+  const bool turned = each == 2 && lane() % 2 == 1;
+  uint4 words[each];
+  AC_UNROLL
+  for (int i = 0; i < each; ++i)
+    words[i] = are_there ? *reinterpret_cast<const uint4*>(from + (turned ? 1 - i : i) * 16)
+                         : make_uint4(0, 0, 0, 0);
+  AC_UNROLL
+  for (int i = 0; i < each; ++i) {
+    const uint4 &mine = words[i], &other = words[each - 1 - i];
+    v[i * 4] = turned ? other.x : mine.x, v[i * 4 + 1] = turned ? other.y : mine.y;
+    v[i * 4 + 2] = turned ? other.z : mine.z, v[i * 4 + 3] = turned ? other.w : mine.w;
+  }
 }
 
 // Joins some pairs of values of all splits: lanes have a pair each, or share it.
