@@ -167,10 +167,10 @@ class Gate {
   }
 
   // The scale of a whole matrix shows little behind a norm. A kernel that ignores it does not give
-  // the NaN that a NaN in it gives.
+  // the NaN that a NaN in it gives. All tokens see it, so it is no matter whether one of theirs
+  // spreads.
   bool shows_nan(std::size_t tensor) {
-    if (!options_.hostile || spec(tensor).role != TensorRole::weight || spec(tensor).count() != 1)
-      return false;
+    if (spec(tensor).role != TensorRole::weight || spec(tensor).count() != 1) return false;
     const Rows rows{0,
                     is_by_rows() ? std::min(options_.rows_at_once, subject_.rows) : subject_.rows};
     Scenario scenario = with_nan(subject_, options_, tensor);

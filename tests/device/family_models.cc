@@ -93,10 +93,11 @@ std::string layers_of_fp4(const char* format, const char* strategy, int group) {
       format, strategy, group);
 }
 
-StepGraph layers_decoder(const std::string& json) {
+StepGraph layers_step(const std::string& json) {
   const DecoderConfig config = parse_config(Json::parse(json), "config");
-  return decode_instance(incrementalise(normalise(build_decoder(config, "layers"))));
+  return incrementalise(normalise(build_decoder(config, "layers")));
 }
+StepGraph layers_decoder(const std::string& json) { return decode_instance(layers_step(json)); }
 
 // What no config says: LayerNorm, one product for query, key and value, RoPE of neighbouring
 // features and of a part of them, soft-caps.
@@ -241,8 +242,9 @@ std::vector<FamilyModel> family_models(std::int64_t prompt) {
   models.push_back({"layers of awq, decode", layers_decoder(kLayersOfAwq), 1});
   models.push_back({"layers of mxfp4, decode",
                     layers_decoder(layers_of_fp4("mxfp4-pack-quantized", "group", 32)), 1});
-  models.push_back({"layers of nvfp4, decode",
-                    layers_decoder(layers_of_fp4("nvfp4-pack-quantized", "tensor_group", 16)), 1});
+  const std::string nvfp4 = layers_of_fp4("nvfp4-pack-quantized", "tensor_group", 16);
+  models.push_back({"layers of nvfp4, prefill", prefill_instance(layers_step(nvfp4)), prompt});
+  models.push_back({"layers of nvfp4, decode", layers_decoder(nvfp4), 1});
   models.push_back({"layers of int8, decode", layers_decoder(kLayersOfInt8), 1});
   models.push_back({"layers of fp8, decode", layers_decoder(kLayersOfFp8), 1});
   for (const char* text : kConfigs) {

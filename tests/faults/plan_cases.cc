@@ -75,6 +75,8 @@ constexpr PlanCase kCases[] = {
     {"gemv of int4 without a ring", kInt4Decode, "gemv/N128x1x1/128/split2", "residual = true",
      "weight f32[192, 344]"},
     {"heads of fp8", kFp8, "qkv_attention/64x128+wgmma64x64.4.2.2/6/c1x2/group16"},
+    {"heads of nvfp4", "layers of nvfp4, prefill",
+     "qkv_attention/64x128+wgmma64x64.4.2.2/6/c1x1/group16"},
     {"tiles of fp8", kFp8, "tma_gemm/64x64/4/c1x1/group8", "residual = true"},
     {"product of int4", kInt4, "gemm/8x32x16/2x4/2/256", "Pair::swiglu"},
     {"plain product", kOdd, "gemm/8x32x16/2x4/2/256", "residual = true"},
