@@ -59,15 +59,22 @@ AC_DEVICE unsigned anything() {
   return any;
 }
 
-// A multiprocessor's clock. The host device has none, and all time passes at once.
-AC_DEVICE unsigned cycles() {
-#ifdef AC_HOST_DEVICE
-  return 0;
-#else
-  unsigned now;
-  asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
-  return now;
+// Waits until a multiprocessor's clock is at `due` or later, and says where it is. The host device
+// has no clock.
+AC_DEVICE unsigned wait_for_clock([[maybe_unused]] unsigned due) {
+  unsigned now = due;
+#ifndef AC_HOST_DEVICE
+  do asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+  while (static_cast<int>(now - due) < 0);
 #endif
+  return now;
+}
+AC_DEVICE unsigned clock_now() {
+  unsigned now = 0;
+#ifndef AC_HOST_DEVICE
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+#endif
+  return now;
 }
 
 // A constant that is wanted soon: asked for here, not where it is used.
@@ -238,14 +245,10 @@ struct Layers {
   struct Asker : Ring {
     int under_way = 0, oldest = 0;
     unsigned oldest_phase = 0;
-    unsigned due = cycles();  // when it may ask again
+    unsigned due = clock_now();  // when it may ask again
 
     AC_DEVICE void keep_pace() {
-      if constexpr (plan.pace > 0) {
-        unsigned now = cycles();
-        while (static_cast<int>(now - due) < 0) now = cycles();
-        due = now + plan.pace;
-      }
+      if constexpr (plan.pace > 0) due = wait_for_clock(due) + plan.pace;
     }
     // A free stage, into which so many bytes will come.
     AC_DEVICE unsigned char* free(unsigned bytes) {

@@ -84,8 +84,14 @@ constexpr LayersOp mxfp4 =
 constexpr LayersPlan few{.blocks = 3, .stages = 3, .window = 1};
 constexpr LayersPlan parts{.blocks = 5, .parts_o = 2, .parts_down = 3, .stages = 4, .window = 4};
 constexpr LayersPlan many{.blocks = 9, .parts_o = 2, .stages = 2, .window = 2, .rounds_alone = 0};
-constexpr LayersPlan two_warps{
-    .blocks = 5, .parts_down = 3, .stages = 3, .window = 2, .warps = 2, .rounds_alone = 1};
+// At a pace, which no clock of the host device keeps.
+constexpr LayersPlan two_warps{.blocks = 5,
+                               .parts_down = 3,
+                               .stages = 3,
+                               .window = 2,
+                               .warps = 2,
+                               .rounds_alone = 1,
+                               .pace = 900};
 constexpr LayersPlan in_parts{
     .blocks = 7, .parts_o = 2, .parts_down = 2, .stages = 3, .window = 3, .warps = 4};
 constexpr LayersPlan four_warps{.blocks = 4, .stages = 2, .window = 1, .warps = 4};
