@@ -469,3 +469,25 @@ TEST_CASE("layers are tried as two, by as many blocks as they are for") {
   CHECK(parse_step((*confirmation)[0].trial.step, "trial").states.size() == 2);
   CHECK((*confirmation)[0].left_open == "");
 }
+
+TEST_CASE(
+    "layers of 4 bits keep a pace that is near their GPU's memory, and can be tried with it") {
+  const Regions decode = analyse(decode_of(small_of_codes()));
+  const Plans plans = plans_of(decode, "sm_90", {"layers"});
+  const Wanted& wanted = *together(plans).parts[0].wanted;
+  const TrialSetting at{
+      132, {1, std::vector<std::int64_t>(decode.step.states.size(), 512)}, false, 512};
+  int before = 0;
+  // The slower memory is, the slower the pace.
+  for (const double bandwidth : {4.4e12, 3.1e12}) {
+    DeviceInfo device = device_info("sm_90");
+    device.bandwidth = bandwidth;
+    const Space space = plan_space(decode.step, wanted, {.T = 1, .P = 128}, device, 12, {"layers"});
+    REQUIRE(space.candidates.size() == 12);
+    const auto& first = std::get<Implementation<LayersTask>>(space.candidates[0].choice);
+    CHECK(first.plan.pace > before);
+    before = first.plan.pace;
+    for (const Candidate& candidate : space.candidates)
+      CHECK_MESSAGE(trial_of(decode.step, wanted, candidate, at), candidate.id);
+  }
+}
