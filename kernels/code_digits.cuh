@@ -51,7 +51,7 @@ AC_DEVICE unsigned even_codes(unsigned word) { return odd_codes(word << 4); }
 // has to be taken away from that.
 AC_DEVICE unsigned first_codes(unsigned word) { return word & 0x0f0f0f0fu; }
 AC_DEVICE unsigned beside_stored(unsigned first, unsigned second) { return first * 16 - second; }
-// Of bytes without a sign, and signed ones: c[16,8] += a[16,32] * b[32,8].
+// Multiplies bytes without a sign (a) by signed bytes (b): c[16,8] += a[16,32] * b[32,8].
 #ifdef AC_HOST_DEVICE
 inline void mma_stored(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   unsigned highest[4];  // bits, which stand for 256 more than they do in signed bytes

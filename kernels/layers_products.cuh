@@ -286,7 +286,8 @@ struct Layers<op, plan>::CodeSums {
 
  private:
   static constexpr int of_group = Columns::vectors / lane_groups;
-  // Of a group's sum, so that one need not wait for the other.
+  // A group's sum, as tensor cores add it up. Of codes that are not multiplied as stored it has two
+  // parts: of e2m1, what is above and below 0; else halves, so that neither waits for the other.
   struct Parts {
     typename Either<has_digits, int, float>::Type of[as_stored ? 1 : 2][4];
   };

@@ -4,7 +4,8 @@
 namespace ac::kernels {
 namespace {
 
-const std::string layers = "kernels/layers.cuh", layers_attention = "kernels/layers_attention.cuh",
+const std::string layers = "kernels/layers.cuh", layers_input = "kernels/layers_input.cuh",
+                  layers_attention = "kernels/layers_attention.cuh",
                   layers_products = "kernels/layers_products.cuh", words = "kernels/words.cuh",
                   digits = "kernels/code_digits.cuh";
 const std::vector<Fault> layers_kernel_faults = {
@@ -114,7 +115,7 @@ const std::vector<Fault> layers_kernel_faults = {
      {{"(word, 0xf0f0f0f0u, 0x80808080u)", "(word, 0xf0f0f0f0u, 0)"}},
      {"layers of int4"}},
     {"an input has its high digits alone",
-     layers,
+     layers_input,
      {{"a = digits_of(first), b", "a = digits_of(first) & ~255u, b"}},
      {"layers of int4", "layers of awq"}},
     {"sums of small inputs are not lowered",
@@ -171,11 +172,11 @@ const std::vector<Fault> layers_kernel_faults = {
        "l.beside.up, l.beside.down},"}},
      {"layers of awq"}},
     {"sums of an input miss columns",
-     layers,
+     layers_input,
      {{"(v[0] + v[1]) + (v[2] + v[3])", "(v[0] + v[1]) + v[2]"}},
      {"layers of awq", "layers of int8"}},
     {"sums of an input are not lifted",
-     layers,
+     layers_input,
      {{"static_cast<int>(sum * times)", "static_cast<int>(sum)"}},
      {"layers of awq", "layers of int8"}},
     {"sums of an input are those of the first step",
@@ -214,7 +215,7 @@ const std::vector<Fault> layers_kernel_faults = {
 
     // ---- codes as they are stored
     {"bytes are counted from 0",
-     layers,
+     layers_input,
      {{"0u - lifted * middle_of(op.format.codes);", "0u;"}},
      {"layers of int8"}},
     {"the input of first codes takes in no second ones",
@@ -233,11 +234,14 @@ const std::vector<Fault> layers_kernel_faults = {
      layers_products,
      {{"lane() % 4 == 0 ? 65536 : 1;", "65536;"}},
      {"layers of awq"}},
-    {"zero points count twice", layers, {{"to[1] = 0;", "to[1] = to[0];"}}, {"layers of awq"}},
+    {"zero points count twice",
+     layers_input,
+     {{"to[1] = 0;", "to[1] = to[0];"}},
+     {"layers of awq"}},
 
     // ---- codes of 8 bits
     {"bytes have the digits of other columns",
-     layers,
+     layers_input,
      {{"lane() % 4 * 16 + lane() % 8 / 4 * 4", "lane() % 4 * 16 + lane() % 2 * 4"}},
      {"layers of int8"}},
     {"rows have the scales of others",
@@ -271,7 +275,7 @@ const std::vector<Fault> layers_kernel_faults = {
      {{"which == gate_up ? __shfl_sync(full_warp, second, panel % 32) : first", "first"}},
      {"layers of fp8"}},
     {"an input of e4m3 is not in its unit",
-     layers,
+     layers_input,
      {{"v[j] = in_units(x[4 * i + j], unit);", "v[j] = x[4 * i + j];"}},
      {"layers of fp8"}},
 };
