@@ -1,11 +1,11 @@
 #!/bin/sh
-# Builds the kernel benchmarks with nvcc: build.sh OUTPUT_FOLDER [SM [gemv|gemm|prefill|one_launch|layers]],
+# Builds the kernel benchmarks with nvcc: build.sh OUTPUT_FOLDER [SM [gemv|gemm|prefill|layers]],
 # by default all of them for sm_90a. JOBS, or two, compilers run at once.
 set -e
 cd "$(dirname "$0")/.."
 out=$1
 sm=${2:-90a}
-benches=${3:-gemv gemm prefill one_launch layers}
+benches=${3:-gemv gemm prefill layers}
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 mkdir -p "$out"
 flags="-std=c++20 -O3 --expt-relaxed-constexpr -I. -cudart=static
@@ -33,9 +33,6 @@ prefill_jobs() {
     job prefill_bench_$part prefill_bench_kernels -DAC_BENCH_PART=$part
   done
   job prefill_bench_main prefill_bench
-}
-one_launch_jobs() {
-  job one_launch_bench_main one_launch_bench
 }
 layers_jobs() {
   job layers_bench_main layers_bench

@@ -18,6 +18,10 @@
 // products in between, on all words of the layer before.
 #pragma once
 
+#ifdef AC_HOST_DEVICE
+#include <chrono>
+#endif
+
 #include "kernels/attention_sums.cuh"
 #include "kernels/code_digits.cuh"
 #include "kernels/either.cuh"
@@ -74,6 +78,18 @@ AC_DEVICE unsigned wait_for_clock([[maybe_unused]] unsigned due) {
   while (static_cast<int>(now - due) < 0) now = clock_now();
 #endif
   return now;
+}
+
+// The device's time.
+AC_DEVICE unsigned long long nanoseconds() {
+#ifdef AC_HOST_DEVICE
+  using namespace std::chrono;
+  return duration_cast<std::chrono::nanoseconds>(steady_clock::now().time_since_epoch()).count();
+#else
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+#endif
 }
 
 // A constant that is wanted soon: asked for here, not where it is used.
@@ -440,6 +456,19 @@ struct Layers {
     float2 h[hidden_pieces] = {};  // its part of the hidden state
   };
 
+  // Somebody may ask when blocks come to points of their work: the first warp says it.
+  AC_DEVICE void stamp(const State& state, Link link, Point point) const {
+    if (p.stamps == nullptr || threadIdx.x != 0) return;
+    p.stamps[(static_cast<int>(blockIdx.x) * p.layers + state.layer) * points_of_layer +
+             static_cast<int>(link) * points_of_link + static_cast<int>(point)] = nanoseconds();
+  }
+  static constexpr Link link_of(int which) {
+    return which == qkv       ? Link::qkv
+           : which == o       ? Link::o
+           : which == gate_up ? Link::gate_up
+                              : Link::down;
+  }
+
   AC_DEVICE void meet(State& state) const {
     __syncwarp();
     if (lane() == 0) barrier_arrive(met);
@@ -527,10 +556,16 @@ struct Layers {
   // memory.
   template <int which, class Stage>
   AC_DEVICE void multiply(State& state, Stage stage_input) const {
+    constexpr Link link = link_of(which);
     FinishedScales<which> scales_of_rows;
     scales_of_rows.load(layer[state.layer]);
-    float squares = multiply_panels<which>(state, stage_input);
-    if (Product<which>::tile_count() == 0) return;
+    float squares = multiply_panels<which>(state, [&] {
+      const Staged staged = stage_input();
+      stamp(state, link, Point::input);
+      return staged;
+    });
+    stamp(state, link, Point::computed);
+    if (Product<which>::tile_count() == 0) return stamp(state, link, Point::handed_on);
     if constexpr (norms(which)) {
       AC_UNROLL
       for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
@@ -538,6 +573,7 @@ struct Layers {
     }
     meet(state);
     finish<which>(state.tag, scales_of_rows);
+    stamp(state, link, Point::handed_on);
   }
 
   // Whether the hidden state matters to this block.
@@ -618,6 +654,7 @@ struct Layers {
       });
       load_norm(l.mlp_norm, norm);
       attend(state, l);
+      stamp(state, Link::attention, Point::handed_on);
       multiply<o>(state, [&] { return stage_pairs<o>(words(of_attention), tag); });
       multiply<gate_up>(state, [&] {
         if (!has_hidden()) return Staged{};

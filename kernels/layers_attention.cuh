@@ -43,7 +43,10 @@ AC_DEVICE void Layers<op, plan>::turn(const unsigned (&raw)[dim_words],
 template <LayersOp op, LayersPlan plan>
 AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) const {
   const int sharing = sharers(state.tokens);
-  if (!attends(sharing)) return;
+  if (!attends(sharing)) {
+    stamp(state, Link::attention, Point::input), stamp(state, Link::attention, Point::computed);
+    return;
+  }
   const unsigned tag = state.tag;
   const bool appends = split() == sharing - 1;
   // Queries, and this token's key and value, a head a warp.
@@ -82,6 +85,7 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
     }
   }
   meet(state);
+  stamp(state, Link::attention, Point::input);
 
   // Lane 4 h + t has the maximum and its own total of head h. As tensor cores give it, it also has
   // sums of values of heads 2 t and 2 t + 1, of the h-th eighth of dimensions: out[i][0] and [1]
@@ -187,6 +191,7 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
     state.ring.release();
   }
 
+  stamp(state, Link::attention, Point::computed);
   // The warps' sums meet.
   float* const maxima = attended + warps * group * dim;
   float* const totals = maxima + warps * group;

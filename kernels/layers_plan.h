@@ -242,6 +242,12 @@ struct LayersPlan {
   }
 };
 
+// What a layer waits for: its four products, and attention. Each has its input there, then has
+// computed, then has handed on what came out.
+enum class Link { qkv, attention, o, gate_up, down };
+enum class Point { input, computed, handed_on };
+constexpr int points_of_link = 3, points_of_layer = 5 * points_of_link;
+
 struct Word;  // kernels/words.cuh
 
 struct LayersParams {
@@ -259,8 +265,10 @@ struct LayersParams {
   int capacity;                 // positions from 0 on that the cache has room for
   float norm_eps, norm_offset;  // offset: 1 where a norm multiplies by 1 + weight
   float head_norm_eps, head_norm_offset;
-  float scale;          // of the scores
-  long long unused[6];  // whole 64 bytes, as on a GPU maps have them
+  float scale;  // of the scores
+  // Null, or [blocks][layers][points_of_layer]: when a block came to each point, in nanoseconds.
+  unsigned long long* stamps;
+  long long unused[5];  // whole 64 bytes, as on a GPU maps have them
 };
 static_assert(sizeof(LayersParams) % 64 == 0 && sizeof(LayersParams) <= 32764);
 

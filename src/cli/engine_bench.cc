@@ -249,22 +249,35 @@ std::vector<Measurement> EngineBench::decode_kernels(std::int64_t context) const
 std::vector<Measurement> EngineBench::timeline(std::int64_t context) const {
   pretend(engine(), context);
   const Phase& phase = program().phase_of(1, context);
-  const std::vector<double> seconds = launch_by_launch(engine(), phase, context);
+  const std::vector<LaunchTime> times = launch_by_launch(engine(), phase, context);
   std::vector<Measurement> all;
   double start = 0;
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
-    const std::int64_t bytes = traffic_of(program(), phase.launches[i], 1, context).total();
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const Launch& launch = phase.launches[i];
+    const std::int64_t bytes = traffic_of(program(), launch, 1, context).total();
     all.push_back(measured({{"what", "timeline"},
                             {"context", context},
                             {"launch", i},
-                            {"kernel", phase.launches[i].kernel},
+                            {"kernel", launch.kernel},
                             {"note", phase.notes[i]},
                             {"start_us", start * 1e6},
-                            {"us", seconds[i] * 1e6},
+                            {"us", times[i].seconds * 1e6},
                             {"bytes", bytes}},
                            fmt::format("  at {:10.2f} us: {:8.2f} us, {:10} bytes, {}", start * 1e6,
-                                       seconds[i] * 1e6, bytes, phase.notes[i])));
-    start += seconds[i];
+                                       times[i].seconds * 1e6, bytes, phase.notes[i])));
+    for (const LaunchTime::Part& part : times[i].parts)
+      all.push_back(measured(
+          {{"what", "part"},
+           {"context", context},
+           {"launch", i},
+           {"kernel", launch.kernel},
+           {"rounds", launch.stamps->rounds},
+           {"point", part.point},
+           {"us", part.seconds * 1e6},
+           {"least_us", part.least * 1e6}},
+          fmt::format("    {:8.3f} us in each of {} rounds, at least {:.3f}, until {}",
+                      part.seconds * 1e6, launch.stamps->rounds, part.least * 1e6, part.point)));
+    start += times[i].seconds;
   }
   return all;
 }

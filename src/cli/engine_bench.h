@@ -43,7 +43,7 @@ class EngineBench {
   // Each kind of launch, of the last chunk of a prompt or of a decode step.
   std::vector<Measurement> prefill_kernels(std::int64_t tokens) const;
   std::vector<Measurement> decode_kernels(std::int64_t context) const;
-  // Each launch of a decode step, in their order.
+  // Each launch of a decode step, in their order, with its parts where it says when they are done.
   std::vector<Measurement> timeline(std::int64_t context) const;
 
  private:

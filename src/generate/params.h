@@ -55,6 +55,10 @@ class ParamsOf {
                             .dtype = dtype,
                             .box_panels = box_panels});
   }
+  void stamp(unsigned long long* const& field, std::int64_t rounds,
+             std::vector<std::string> points) {
+    launch_.stamps = {place_of(field), rounds, std::move(points)};
+  }
   template <class T>
   void count(const T& field, const Count& value) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8);

@@ -326,6 +326,10 @@ Json to_json(const Launch& launch) {
   if (launch.each_row) json["each_row"] = true;
   if (launch.at_once) json["at_once"] = true;
   if (launch.rows > 1) json["rows"] = launch.rows;
+  if (launch.stamps)
+    json["stamps"] = {{"at", launch.stamps->at},
+                      {"rounds", launch.stamps->rounds},
+                      {"points", launch.stamps->points}};
   if (launch.product) {
     json["product"] = to_json(*launch.product);
     return json;
@@ -354,6 +358,12 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
     launch.shared_bytes = object.get<int>("shared_bytes");
   }
   launch.params = unhex(object.get<std::string>("params"), origin);
+  if (object.has("stamps")) {
+    const Object stamps(object.at("stamps"), origin + ": stamps");
+    launch.stamps = {stamps.get<std::uint32_t>("at"), stamps.get<std::int64_t>("rounds"),
+                     stamps.texts("points")};
+    if (const char* why = why_impossible(*launch.stamps, launch)) bad_input("{}: {}", origin, why);
+  }
   const auto triples = [&](const char* key) -> const Json& {
     for (const Json& entry : object.array(key))
       if (!entry.is_array() || entry.size() != 3)

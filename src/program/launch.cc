@@ -66,6 +66,31 @@ std::string why_no_product(const Launch& launch) {
   return {};
 }
 
+const char* why_impossible(const Launch::Stamps& stamps, const Launch& launch) {
+  constexpr std::int64_t kMost = 4096;
+  if (stamps.at % 8 != 0 || stamps.at + std::uint64_t{8} > launch.params.size())
+    return "stamps are not in their place among the parameters";
+  for (const Count& axis : launch.grid)
+    if (!axis.is_constant() || axis.fixed < 1 || axis.fixed > kMost)
+      return "stamps of blocks whose number is not known, or too large";
+  if (stamps.rounds < 1 || stamps.rounds > kMost || stamps.points.empty() ||
+      std::ssize(stamps.points) > kMost)
+    return "an impossible number of stamps";
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+  return bytes_of(stamps, launch) > kMostBytes ? "stamps take too much memory" : nullptr;
+}
+
+std::int64_t bytes_of(const Launch::Stamps& stamps, const Launch& launch) {
+  return launch.grid[0].fixed * launch.grid[1].fixed * launch.grid[2].fixed * stamps.rounds *
+         std::ssize(stamps.points) * 8;
+}
+
+Launch stamped(const Launch& launch, void* address) {
+  Launch copy = launch;
+  std::memcpy(copy.params.data() + copy.stamps->at, &address, sizeof address);
+  return copy;
+}
+
 const char* why_impossible(const Launch::Map& map, const Launch& launch, std::int64_t tokens) {
   constexpr std::uint32_t kAlignment = 64;
   if (map.at % kAlignment != 0 ||

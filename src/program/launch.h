@@ -60,6 +60,15 @@ struct Launch {
     bool operator==(const Map&) const = default;
   };
 
+  // A kernel whose work has rounds can say when each block comes to each point of each: the address
+  // of [blocks][rounds][points] 64-bit numbers goes to the byte `at`, and nanoseconds come there.
+  struct Stamps {
+    std::uint32_t at = 0;
+    std::int64_t rounds = 1;
+    std::vector<std::string> points = {};  // what a block has done when it comes there
+    bool operator==(const Stamps&) const = default;
+  };
+
   std::string kernel;  // the entry's name, or that of the product
   // What a library computes in place of a kernel. Its parameters are ProductParams, and it shapes
   // its grid and block itself.
@@ -71,6 +80,7 @@ struct Launch {
   std::vector<Pointer> pointers;
   std::vector<Number> numbers;
   std::vector<Map> maps;
+  std::optional<Stamps> stamps = {};
   // In a step of several sequences (Rows::each), it runs once for each row, as a step of one token
   // of the row's sequence. What the step has a row of for each token, it finds at that row.
   bool each_row = false;
@@ -89,6 +99,12 @@ const char* why_impossible_rows(const Launch& launch);
 // Why a launch with a product does not give it what it needs, each once, or nothing. Whether that
 // is where it should be is another question.
 std::string why_no_product(const Launch& launch);
+
+// Why a launch cannot have these stamps, or null; and the bytes that they take.
+const char* why_impossible(const Launch::Stamps& stamps, const Launch& launch);
+std::int64_t bytes_of(const Launch::Stamps& stamps, const Launch& launch);
+// The launch, with stamps at an address.
+Launch stamped(const Launch& launch, void* address);
 
 // Why there is no map like this among the parameters of the launch, at so many tokens, or null.
 // Whether its matrix lies in its buffer is another question.

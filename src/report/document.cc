@@ -44,6 +44,11 @@ void check_line(const Json& line, const Program& program, const std::string& ori
   if (what == "timeline")
     for (const char* key : {"context", "launch", "start_us", "us", "bytes"})
       check_number(line, key, origin);
+  if (what == "part") {
+    line.at("point").get<std::string>();
+    for (const char* key : {"context", "launch", "rounds", "us", "least_us"})
+      check_number(line, key, origin);
+  }
 }
 
 Json package_json(const PackageFiles& package, const Program& program, const Json& plan) {
@@ -84,6 +89,11 @@ Json device_json(const std::string& target) {
 Json timed_step(const Program& program, const Json& plan, const Measurements& measurements) {
   std::vector<Json> lines;
   for (const Json& line : measurements.lines) {
+    const bool is_part = line.at("what") == "part";
+    if (is_part && (lines.empty() || line.at("launch") != lines.back().at("launch")))
+      bad_input("{}: a part of launch {} does not follow it", measurements.origin,
+                line.at("launch").get<std::int64_t>());
+    if (is_part) lines.back()["parts"].push_back(line);
     if (line.at("what") != "timeline") continue;
     if (line.at("launch") == 0) lines.clear();
     lines.push_back(line);

@@ -133,6 +133,7 @@ Json step_of(const Program& program, const Phase& phase, const Json& planned,
                         {"start_us", line.at("start_us").get<double>()},
                         {"us", line.at("us").get<double>()},
                         {"bytes", line.at("bytes").get<std::int64_t>()}});
+    if (line.contains("parts")) launches.back()["parts"] = line.at("parts");
   }
   std::map<int, std::int64_t> uses;
   for (const StepPart& part : all) ++uses[part.selection];

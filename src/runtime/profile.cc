@@ -1,7 +1,9 @@
 #include "runtime/profile.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <utility>
 
 namespace ac {
 namespace {
@@ -102,6 +104,73 @@ class Profiler {
   const std::int64_t tokens_, cached_;
 };
 
+// What blocks say of a launch: [repeat][block][round][point], in nanoseconds.
+class Stamped {
+ public:
+  Stamped(const Launch::Stamps& stamps, std::vector<std::uint64_t> all)
+      : points_(stamps.points.size()),
+        of_block_(points_ * static_cast<std::size_t>(stamps.rounds)),
+        all_(std::move(all)) {}
+
+  // From the point before to this one, in seconds of a round. The first round has no point before
+  // its first one, and is left out where there are more.
+  LaunchTime::Part part(std::size_t point) const {
+    LaunchTime::Part part;
+    const std::size_t first = of_block_ > points_ ? points_ : 1;
+    double rounds = 0;
+    for (std::size_t at = first / points_ * points_ + point; at < of_block_; at += points_) {
+      if (at == 0) continue;
+      double sum = 0, least = std::numeric_limits<double>::infinity(), blocks = 0;
+      for (std::size_t of = 0; of < all_.size(); of += of_block_, ++blocks) {
+        const double taken = static_cast<double>(all_[of + at] - all_[of + at - 1]) * 1e-9;
+        sum += taken, least = std::min(least, taken);
+      }
+      part.seconds += sum / blocks, part.least += least, ++rounds;
+    }
+    if (rounds > 0) part.seconds /= rounds, part.least /= rounds;
+    return part;
+  }
+
+ private:
+  std::size_t points_, of_block_;
+  std::vector<std::uint64_t> all_;
+};
+
+// The parts of a launch, in steps in which it says when its blocks come to them.
+std::vector<LaunchTime::Part> parts_of(Engine& engine, const std::vector<Launch>& launches,
+                                       std::size_t which, std::int64_t cached) {
+  Device& device = engine.device();
+  const Launch::Stamps& stamps = *launches[which].stamps;
+  const auto bytes = static_cast<std::size_t>(bytes_of(stamps, launches[which]));
+  const auto memory = device.allocate(bytes);
+  device.fill(memory->address(), bytes, 0);
+  const Launch with_stamps = stamped(launches[which], memory->address());
+  std::vector<std::vector<LaunchTime::Part>> all;
+  for (int repeat = -1; repeat < kRepeats; ++repeat) {  // the first one warms up
+    engine.pretend(cached);
+    for (std::size_t i = 0; i < which; ++i) engine.enqueue(launches[i], 1, true);
+    engine.enqueue(with_stamps, 1, true);
+    std::vector<std::uint64_t> stamped(bytes / sizeof(std::uint64_t));
+    device.download(std::as_writable_bytes(std::span(stamped)), memory->address());
+    if (repeat < 0) continue;
+    const Stamped of(stamps, std::move(stamped));
+    std::vector<LaunchTime::Part>& parts = all.emplace_back();
+    for (std::size_t point = 0; point < stamps.points.size(); ++point)
+      parts.push_back(of.part(point));
+  }
+  engine.pretend(cached);
+  const auto median_of = [&](std::size_t point, double LaunchTime::Part::* what) {
+    std::vector<double> values;
+    for (const auto& parts : all) values.push_back(parts[point].*what);
+    return median(values);
+  };
+  std::vector<LaunchTime::Part> medians;
+  for (std::size_t point = 0; point < stamps.points.size(); ++point)
+    medians.push_back({stamps.points[point], median_of(point, &LaunchTime::Part::seconds),
+                       median_of(point, &LaunchTime::Part::least)});
+  return medians;
+}
+
 }  // namespace
 
 std::vector<LaunchTimes> profile(Engine& engine, const Phase& phase, std::int64_t tokens,
@@ -109,7 +178,7 @@ std::vector<LaunchTimes> profile(Engine& engine, const Phase& phase, std::int64_
   return Profiler(engine, phase, tokens, cached).run();
 }
 
-std::vector<double> launch_by_launch(Engine& engine, const Phase& phase, std::int64_t cached) {
+std::vector<LaunchTime> launch_by_launch(Engine& engine, const Phase& phase, std::int64_t cached) {
   Device& device = engine.device();
   const std::vector<Launch>& launches = phase.launches;
   std::vector<std::unique_ptr<Device::Mark>> marks;
@@ -133,9 +202,12 @@ std::vector<double> launch_by_launch(Engine& engine, const Phase& phase, std::in
       seconds[i].push_back(marks[i + 1]->seconds_since(*marks[i]));
   }
   engine.pretend(cached);
-  std::vector<double> medians;
-  for (const std::vector<double>& of_launch : seconds) medians.push_back(median(of_launch));
-  return medians;
+  std::vector<LaunchTime> times;
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    LaunchTime& time = times.emplace_back(median(seconds[i]));
+    if (launches[i].stamps) time.parts = parts_of(engine, launches, i, cached);
+  }
+  return times;
 }
 
 }  // namespace ac

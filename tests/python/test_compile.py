@@ -563,6 +563,14 @@ def test_layers_in_one_launch_give_the_tokens_of_the_reference(model, tmp_path, 
     assert sum(launch.get("at_once", False) for launch in launches) == 1
     check_package(package, source, name)
     assert json.loads(program("verify", package, "--json").stdout)["ok"]
+    # The launch says where its time goes, and gives the same tokens afterwards.
+    lines = json.loads(program("bench", package, "--context", 20, "--new", 2, "--timeline", "-o", "json").stdout)
+    parts = [line for line in lines if line["what"] == "part"]
+    (at,) = [line for line in lines if line["what"] == "timeline" and line["kernel"] == parts[0]["kernel"]]
+    assert len(parts) == 15 and {part["launch"] for part in parts} == {at["launch"]}
+    assert parts[0]["point"] == "q, k and v: its input is there" and parts[-1]["point"] == "down: handed on"
+    assert all(0 <= part["least_us"] <= part["us"] and part["rounds"] == 2 for part in parts)
+    assert 0 < sum(part["us"] for part in parts)
 
 
 def test_the_host_has_no_library_unless_it_is_named(small, tmp_path):

@@ -14,6 +14,8 @@ from compiled import compile_package, phase_of, program
 JOB_FAILED, WRONG_USAGE, BAD_INPUT = 1, 2, 3
 ATTACK = "</script><script>window.taken = 1</script><img src=x onerror='window.taken = 1'>]]> \u2028 ${1} \\"
 
+PARTS = [{"point": "its <input> is there", "us": 1.5, "least_us": 0.25}, {"point": "handed on", "us": 0.5, "least_us": 0.5}]
+
 # The table under an element, as [{title: data-value}], with numbers where the figures are right-aligned.
 ROWS = """((table) => {
   const titles = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
@@ -43,7 +45,11 @@ def planned(package):
 def bench(package, planned, tmp_path_factory):
     file = tmp_path_factory.mktemp("bench") / "bench.json"
     result = program("bench", package, "--context", f"4,40,{planned}", "--new", 1, "--timeline", "-o", "json")
-    file.write_text(result.stdout)
+    lines = json.loads(result.stdout)
+    # No launch of this package says where its time goes: one is given two parts.
+    at = max(i for i, line in enumerate(lines) if line["what"] == "timeline" and line["launch"] == 1)
+    lines[at + 1 : at + 1] = [lines[at] | {"what": "part", "rounds": 2} | part for part in PARTS]
+    file.write_text(json.dumps(lines))
     return file
 
 
@@ -160,6 +166,10 @@ def test_speeds_and_the_timeline_are_those_of_bench(tab, package, bench, planned
     fields = {"#": "launch", "Kernel": "kernel", "Begins µs": "start_us", "µs": "us", "Bytes": "bytes"}
     shown = [{title: row[title] for title in fields} for row in rows(tab, "Launches")]
     assert shown == [{title: of[name] for title, name in fields.items()} for of in launches]
+    fields = {"Until": "point", "µs of a round": "us", "Least µs": "least_us"}
+    shown = rows(tab, "Parts of a launch")
+    assert [{title: row[title] for title in fields} for row in shown] == [{t: part[name] for t, name in fields.items()} for part in PARTS]
+    assert [row["Share"] for row in shown] == [0.75, 0.25]
     decode = phase_of(json.loads((package / "program.json").read_text()), "decode")
     assert [of["kernel"] for of in launches] == [of["kernel"] for of in decode["launches"]]
     # Each launch counts towards one region, as often as the plan uses that.

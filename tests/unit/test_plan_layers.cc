@@ -327,6 +327,12 @@ TEST_CASE("a launch of layers points to each layer's weights and cache, and keep
   CHECK(launch.grid[0] == Count(132));
   CHECK(launch.threads == plan.threads());
   CHECK(launch.maps.size() == 4 * kernels::maps_of_layer);
+  REQUIRE(launch.stamps);
+  CHECK(launch.stamps->at == offsetof(kernels::LayersParams, stamps));
+  CHECK(launch.stamps->rounds == 4);
+  CHECK(launch.stamps->points.size() == kernels::points_of_layer);
+  CHECK(launch.stamps->points[5] == "attention: handed on");
+  CHECK(all.params.stamps == nullptr);
   CHECK(all.params.layers == 4);
   CHECK(all.params.capacity == 512);
   CHECK(all.params.rope_pitch == 64);
@@ -444,6 +450,28 @@ TEST_CASE("rows of fused products are found behind their views") {
   CHECK(all.map(maps.gate).offset == Count(0));
   CHECK(all.map(maps.up).offset == Count(192 * kRow));
   CHECK(all.buffer(all.map(maps.up).buffer).key == "gate_up1");
+}
+
+TEST_CASE("warps of layers are as many as leave few of them idle") {
+  const auto warps_of_first = [](int hidden, int inter) {
+    LayersTask task;
+    task.op = {.hidden = hidden, .heads = 16, .kv_heads = 8, .head_dim = 128, .inter = inter};
+    task.op.format = {
+        .codes = kernels::Codes::u4, .scale = kernels::ScaleType::bf16, .columns = 128};
+    task.layers = 28, task.tokens = 128;
+    const DeviceInfo device = device_info("sm_90");
+    const auto plans = task.plans();
+    double least = std::numeric_limits<double>::infinity();
+    int warps = 0;
+    for (const kernels::LayersPlan& plan : plans) {
+      if (task.why_illegal(plan, device) != nullptr) continue;
+      const double cost = task.cost(plan, device).microseconds;
+      if (cost < least) least = cost, warps = plan.warps;
+    }
+    return warps;
+  };
+  CHECK(warps_of_first(2048, 6144) == 8);
+  CHECK(warps_of_first(2560, 9728) == 10);
 }
 
 TEST_CASE("layers are tried as two, by as many blocks as they are for") {

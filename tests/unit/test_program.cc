@@ -2,6 +2,8 @@
 // gets past the reader.
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 #include <algorithm>
 #include <functional>
 #include <random>
@@ -119,6 +121,38 @@ TEST_CASE("a launch of blocks that wait for each other, with what it keeps and b
   map.buffer = static_cast<Index>(program.buffers.size());
   program.buffers.push_back({.role = Buffer::Role::kept, .name = "matrix", .bytes = 128});
   CHECK(read(to_json(program)) == program);
+}
+
+TEST_CASE("a launch that can say when its blocks come to points of its work") {
+  Program program = tiny();
+  Launch& launch = named(program, "decode").launches[0];
+  launch.grid = {4, 2, 1};
+  launch.stamps = {.at = 32, .rounds = 3, .points = {"read", "written"}};
+  CHECK_NOTHROW(verify(program, "tiny"));
+  CHECK(read(to_json(program)) == program);
+  CHECK(bytes_of(*launch.stamps, launch) == 4 * 2 * 3 * 2 * 8);
+  int here = 0;
+  const Launch with_stamps = stamped(launch, &here);
+  void* address = nullptr;
+  std::memcpy(&address, &with_stamps.params[32], sizeof address);
+  CHECK(address == &here);
+
+  const auto refused = [&](const char* why, const std::function<void(Launch&)>& change) {
+    Program changed = program;
+    change(named(changed, "decode").launches[0]);
+    CHECK_BAD_INPUT(read(to_json(changed)), why);
+  };
+  refused("in their place", [](Launch& of) { of.stamps->at = 36; });
+  refused("in their place", [](Launch& of) { of.stamps->at = 192; });
+  refused("in their place", [](Launch& of) { of.stamps->at = 0xfffffff8; });
+  refused("not known", [](Launch& of) { of.grid[0] = Count(0, 1); });
+  refused("too large", [](Launch& of) { of.grid[1] = 5000; });
+  refused("impossible number", [](Launch& of) { of.stamps->rounds = 0; });
+  refused("impossible number", [](Launch& of) { of.stamps->rounds = INT64_MAX; });
+  refused("impossible number", [](Launch& of) { of.stamps->points.clear(); });
+  refused("too much memory", [](Launch& of) {
+    of.grid[0] = 4000, of.stamps->rounds = 4000, of.stamps->points.assign(100, "x");
+  });
 }
 
 TEST_CASE("a step is run by the phase of its tokens that begins last before it") {

@@ -265,4 +265,26 @@ section("timeline", "One token, launch by launch", (node) => {
       ),
     ),
   );
+  for (const of of launches.filter((launch) => launch.parts)) {
+    const round = of.parts.reduce((sum, part) => sum + part.us, 0);
+    node.append(
+      element("h3", {}, `Inside ${of.note}`),
+      element(
+        "p",
+        {},
+        `It has ${number(of.parts[0].rounds)} rounds of ${time(round)}. Its blocks said when they came to each point; a time is from the point before to this one. ` +
+          "The least is of the block that was there soonest: what is above it is waiting for other blocks.",
+      ),
+      table(
+        [
+          { title: "Until", class: "text", value: (row) => row.point },
+          { title: "µs of a round", isNumber: true, digits: 3, value: (row) => row.us },
+          { title: "Least µs", isNumber: true, digits: 3, value: (row) => row.least_us },
+          { title: "Share", isNumber: true, value: (row) => row.us / round, text: (row) => percent(row.us / round) },
+        ],
+        of.parts,
+        { label: "Parts of a launch" },
+      ),
+    );
+  }
 });
