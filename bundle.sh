@@ -22,7 +22,7 @@ if [ -e "$out" ] && [ ! -e "$out/share/agentcompile" ]; then
 fi
 rm -rf "$out"
 cmake --install build/release --prefix "$out" --strip >>build/bundle.log
-cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh scripts/study-steps-gpu.sh scripts/mutants.sh "$out"
+cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh scripts/study-steps-gpu.sh scripts/study-live.sh scripts/mutants.sh "$out"
 mkdir "$out/share/mutants"
 cp tests/mutants/*.txt "$out/share/mutants"
 mkdir "$out/bench"

@@ -126,6 +126,14 @@ struct Tune {
     return calls;
   }
 
+  // Of each attempt, in order: microseconds of a step, or null if it could not be timed.
+  static Json tried_json(const TunedStep& tuned) {
+    Json tried = Json::array();
+    for (const search::PointAttempt& attempt : tuned.trace.attempts)
+      tried.push_back(attempt.outcome.ok() ? Json(attempt.outcome.microseconds) : Json());
+    return tried;
+  }
+
   void report(const TunedStep& tuned) const {
     const auto number = [](const std::optional<double>& us) { return us ? Json(*us) : Json(); };
     if (json) {
@@ -138,6 +146,7 @@ struct Tune {
                               {"advised", tuned.advised},
                               {"calls", calls_json(tuned)},
                               {"failed", tuned.failed},
+                              {"tried_us", tried_json(tuned)},
                               {"first_us", tuned.first_us},
                               {"before_us", number(tuned.before_us)},
                               {"best_us", number(tuned.best_us)},

@@ -80,7 +80,7 @@ class StepTuner {
       strategy->hear(*own, first);
     }
     double best = tuned_.first_us;
-    const search::Trace trace = run_search(
+    tuned_.trace = run_search(
         *strategy,
         [&](int point) {
           const auto began = std::chrono::steady_clock::now();
@@ -97,7 +97,7 @@ class StepTuner {
         },
         options_.budget);
     if (proposer) tuned_.calls = proposer->calls();
-    decide(*own, trace);
+    decide(*own);
     progress_.done();
     return std::move(tuned_);
   }
@@ -115,8 +115,11 @@ class StepTuner {
   // Timed anew each time, but where replies in files are waited for: their questions must stay the
   // same, and hold what was measured.
   search::PointOutcome time_own(int own) {
-    if (options_.proposer)
-      if (const search::PointOutcome known = attempt(own); known.ok()) return known;
+    if (options_.proposer) {
+      const search::PointOutcome known = attempt(own);
+      tuned_.known = 0;  // it is none of the attempts
+      if (known.ok()) return known;
+    }
     const tune::TimedPoint first = workshop_.time(own);
     if (!first.outcome().ok()) job_failed("the package's decode step: {}", first.why);
     return first.outcome();
@@ -159,9 +162,9 @@ class StepTuner {
   }
 
   // The fastest that are admitted, against the package's own.
-  void decide(int own, const search::Trace& trace) {
+  void decide(int own) {
     std::vector<search::PointAttempt> faster;
-    for (const search::PointAttempt& attempt : trace.attempts)
+    for (const search::PointAttempt& attempt : tuned_.trace.attempts)
       if (attempt.outcome.ok() && attempt.point != own &&
           attempt.outcome.microseconds <= tuned_.first_us * kWorthwhile)
         faster.push_back(attempt);

@@ -27,6 +27,7 @@ struct TunedStep {
   std::size_t advised = 0;              // schedules that the advisor's replies come to
   std::vector<ProposalCall> calls;      // of who proposes changes
   std::size_t failed = 0;               // that could not be timed
+  search::Trace trace;                  // all attempts, in order
   double first_us = 0;                  // of the package's schedule, when the search began
   std::string plan;                     // the best that was found; empty: the package's own
   // Of the last race, if there was one.
