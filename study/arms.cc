@@ -66,14 +66,20 @@ Ranking spoil(Ranking advice, Spoilt how, const search::PointSpace& space,
   return advice;
 }
 
-std::vector<int> diverse_order(const search::PointSpace& space) {
+// The first two parts of an id, as outlines were when searches were first recorded.
+std::string_view early_outline(std::string_view id) {
+  return id.substr(0, id.find('/', id.find('/') + 1));
+}
+
+std::vector<int> diverse_order(const search::PointSpace& space,
+                               std::string_view outline(std::string_view id)) {
   std::vector<int> ranked;
   for (std::uint64_t i = 0; i < space.size(); ++i) ranked.push_back(space.at(i));
   std::ranges::stable_sort(ranked, {}, [&](int point) { return space.predicted(point); });
   std::map<std::string, int> seen;
   std::vector<std::pair<int, int>> order;  // turn, point
   for (const int point : ranked)
-    order.emplace_back(seen[std::string(outline_of(space.id(point)))]++, point);
+    order.emplace_back(seen[std::string(outline(space.id(point)))]++, point);
   std::ranges::stable_sort(order, {}, [](const auto& entry) { return entry.first; });
   for (std::size_t i = 0; i < order.size(); ++i) ranked[i] = order[i].second;
   return ranked;
@@ -81,9 +87,10 @@ std::vector<int> diverse_order(const search::PointSpace& space) {
 
 std::unique_ptr<Strategy> strategy_of(const std::string& name, const search::PointSpace& space,
                                       std::uint64_t seed, const Ranking& prior = {}) {
-  if (name != kDiverse) return search::make_strategy(name, space, seed, prior);
+  if (!is_of_regions(name)) return search::make_strategy(name, space, seed, prior);
+  Ranking order{diverse_order(space, name == kDiverse ? early_outline : outline_of), {}};
   return std::make_unique<AdviceFirst>(search::make_strategy("exhaustive", space, seed),
-                                       Ranking{diverse_order(space), {}});
+                                       std::move(order));
 }
 
 bool takes_prior(const std::string& strategy) {

@@ -29,10 +29,14 @@ struct Arm {
   bool uses_seed = false;  // otherwise one repetition (for each reply) says all
 };
 
-// The order in which the compiler tries a region's candidates on its own: the best predicted of
-// each outline, then the second best. Without it, advice would get the credit for naming plans that
-// differ. It is a strategy of regions only, beside those that search/ has.
-constexpr std::string_view kDiverse = "diverse";
+// The order in which the compiler tried a region's candidates on its own when the study began: the
+// best predicted of each outline, then the second best. Without it, advice would get the credit for
+// naming plans that differ. It is a strategy of regions only, beside those that search/ has, and so
+// is the order of today, in which outlines of rows say more.
+constexpr std::string_view kDiverse = "diverse", kCompile = "compile";
+inline bool is_of_regions(std::string_view strategy) {
+  return strategy == kDiverse || strategy == kCompile;
+}
 
 // Of the strategies that are named; with advice, each of those that it serves, and the falsifiers.
 std::vector<Arm> arms_of(const std::vector<std::string>& strategies, bool with_advice);

@@ -117,7 +117,7 @@ class Replayer {
     const bool is_step =
         std::ranges::any_of(group.cases, [&](std::size_t of) { return result_.cases[of].is_step; });
     for (const Arm& arm : arms_of(result_.options.strategies, group.with_advice))
-      if (arm.strategy != kDiverse || !is_step) group.arms.push_back(run_arm(group, arm));
+      if (!is_of_regions(arm.strategy) || !is_step) group.arms.push_back(run_arm(group, arm));
     add_sessions(group);
     // What is not listed cannot be counted.
     if (std::ranges::none_of(group.cases,
@@ -448,7 +448,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
     if (advised.count(signature) == 0) result.other_replies += list.size();
   if (result.cases.empty()) bad_input("there is nothing to search in these tables");
   for (const std::string& name : options.strategies)
-    if (name != kDiverse)
+    if (!is_of_regions(name))
       search::make_strategy(name, *result.cases[0].answers->space(),
                             0);  // says so if there is no such one
   result.advisors = {advisors.begin(), advisors.end()};

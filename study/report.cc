@@ -493,6 +493,7 @@ Json to_json(const Replayed& replayed) {
         for (const std::size_t n : shown(replayed)) at.push_back(mean[n - 1]);
         by_case.push_back({{"case", arm.cases[i]},
                            {"share", std::move(at)},
+                           {"share_at_end", mean.back()},
                            {"attempts_to_5_percent", arm.attempts[i]}});
       }
       arms.push_back({{"arm", arm.name},

@@ -261,7 +261,10 @@ void add_replay(CLI::App& study) {
       ->type_name("FILE");
   command->add_option("--proposed", replay->proposed, "Searches of `study propose`")
       ->type_name("FILE");
-  command->add_option("--strategies", replay->options.strategies, "Strategies to compare")
+  command
+      ->add_option(
+          "--strategies", replay->options.strategies,
+          "Strategies to compare; of regions also compile, the order in which it tries them")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--attempts", replay->options.attempts, "Points that a search may try")

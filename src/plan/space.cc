@@ -187,7 +187,10 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
 }
 
 std::string_view outline_of(std::string_view id) {
-  return id.substr(0, id.find('/', id.find('/') + 1));
+  const std::size_t end = id.find('/', id.find('/') + 1);
+  // Of rows: a row's way to its threads counts as well ("norm/block128/shared/v8/full256").
+  const std::size_t vector = id.find("/v", end);
+  return id.substr(0, vector < id.size() ? id.find('/', vector + 1) : end);
 }
 
 std::vector<std::size_t> diverse_order(const Space& space) {

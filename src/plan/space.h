@@ -45,7 +45,7 @@ struct Space {
 // and so on, as indices of candidates. Those for several sequences come last.
 std::vector<std::size_t> diverse_order(const Space& space);
 // What two plans share that differ only in where the grid ends, cache hints and signals: the id up
-// to the first of these.
+// to the first of these, or to the vectors that rows are read in.
 std::string_view outline_of(std::string_view id);
 
 // Of these families; of none, all but those that the host has only for what names them. With

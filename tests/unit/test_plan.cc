@@ -363,6 +363,13 @@ TEST_CASE("a few tokens: a plan computes them at once, one token has plans of it
   for (const auto& made : best_of_gemv(planned_at(any, 9))) CHECK(made.task.is_one);
 }
 
+TEST_CASE("an outline of rows says how a row gets to its threads") {
+  CHECK(outline_of("norm/block128/registers2/v8/full256") == "norm/block128/registers2/v8");
+  CHECK(outline_of("embedding/64/v8/128") == "embedding/64/v8");
+  CHECK(outline_of("gemv/R256x1x8/512/evict") == "gemv/R256x1x8");
+  CHECK(outline_of("gemm/8") == "gemm/8");
+}
+
 TEST_CASE("one token: what computes a few as one follows where sequences share products") {
   const Regions regions = analyse(published(kFewTokens, true));
   const Plans alone = plan(regions, device_info("sm_90"), {.max_candidates = 24});
