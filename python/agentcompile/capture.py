@@ -101,10 +101,12 @@ def write(model, path: Path, exported=None) -> dict:
     from .document import Document
     from .errors import CaptureError
 
+    # First of all, as a trace takes long: a checkpoint that cannot be read is told at once.
+    checkpoint = weights.Checkpoint(model.checkpoint, model.module) if model.checkpoint else None
     prefix = "model." if exported is None else ""
     exported = exported or export.export(model)
     guards = getattr(exported, "_guards_code", None) or []
-    document = Document(model, export.decompose(exported, prefix), prefix, guards)
+    document = Document(model, checkpoint, export.decompose(exported, prefix), prefix, guards)
     sidecar = path.with_suffix(".safetensors")
     content = document.build(sidecar.name)
     content["checked"] = check.skipped("the check did not end")

@@ -45,11 +45,17 @@ class Document:
     """Collects the parts of the file; `tensors` gathers what must go to the sidecar."""
 
     def __init__(
-        self, model: Model, program: torch.export.ExportedProgram, prefix: str, guards: list
+        self,
+        model: Model,
+        checkpoint: weights.Checkpoint | None,
+        program: torch.export.ExportedProgram,
+        prefix: str,
+        guards: list,
     ):
         """`guards` are the conditions on its inputs that the program was traced under."""
         self.guards = guards
         self.model = model
+        self.checkpoint = checkpoint
         self.program = program
         self.prefix = prefix
         self.symbol = None
@@ -57,9 +63,6 @@ class Document:
         self.refs: dict[torch.fx.Node, dict] = {}
         self.tensors: dict[str, torch.Tensor] = {}
         self.inputs, self.parameters, self.constants, self.nodes = [], [], [], []
-        self.checkpoint = None
-        if model.checkpoint:
-            self.checkpoint = weights.Checkpoint(model.checkpoint, model.module)
 
     def build(self, sidecar: str) -> dict:
         self.sidecar = sidecar
