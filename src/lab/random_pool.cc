@@ -1,6 +1,7 @@
 #include "lab/random_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -11,17 +12,19 @@ namespace ac {
 namespace {
 
 constexpr std::size_t kPool = std::size_t{1} << 20;  // elements
+constexpr std::size_t kPart = std::size_t{1} << 12;  // drawn when one of them is wanted
 constexpr std::size_t kStride = 10007 * 16;          // between copies: where pieces are aligned
 
-const std::vector<double>& pool() {
-  static const std::vector<double> drawn = [] {
-    std::mt19937_64 random(20261121);
+double drawn(std::size_t at) {
+  thread_local std::array<std::vector<double>, kPool / kPart> parts;
+  std::vector<double>& part = parts[at / kPart];
+  if (part.empty()) {
+    std::mt19937_64 random(20261121 + at / kPart);
     std::normal_distribution<double> normal;
-    std::vector<double> values(kPool);
-    for (double& value : values) value = normal(random);
-    return values;
-  }();
-  return drawn;
+    part.resize(kPart);
+    for (double& value : part) value = normal(random);
+  }
+  return part[at % kPart];
 }
 
 }  // namespace
@@ -31,7 +34,7 @@ void RandomPool::fill(Device& device, Memories copies, DType dtype, double scale
   if (total == 0) return;
   const std::size_t count = std::min(total, kPool);
   std::vector<double> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = scale * pool()[(next_ + i) % kPool];
+  for (std::size_t i = 0; i < count; ++i) values[i] = scale * drawn((next_ + i) % kPool);
   if (dtype == DType::u8)
     for (double& value : values) value = std::clamp(128 + value, 0.0, 255.0);
   if (dtype == DType::f8e8m0)

@@ -1,7 +1,7 @@
-// Random data for the buffers of a race. One pool is drawn, once in a process; every buffer is made
+// Random data for the buffers of a race. One pool is drawn, once in a thread; every buffer is made
 // of it, at a place, of a dtype and a scale of its own. Kernels run on data that is neither
 // constant nor repeated soon (a GPU is faster on zeros), and the processor draws no more of it than
-// needed.
+// needed: a small model wants little of it.
 #pragma once
 
 #include <memory>
