@@ -73,7 +73,9 @@ TENSORS = {
 def test_contradicting_checkpoints(front_end, name, fp8, tmp_path):
     change, words = TENSORS[name]
     folder = changed_tensors(fp8[0], tmp_path / "model", change)
-    result = program("run", folder, "--reference", "--front-end", front_end, "--ids", "1,2", "-n", 1, expect=3)
+    # (The check of a capture has weights of its own.)
+    unchecked = ("--no-check",) if front_end == "python" else ()
+    result = program("run", folder, "--reference", "--front-end", front_end, "--ids", "1,2", "-n", 1, *unchecked, expect=3)
     for word in words:
         assert word in result.stderr, result.stderr
 
