@@ -19,9 +19,9 @@ struct StepPart {
 std::vector<StepPart> parts_of(const Program& program, const Phase& phase, const Json& planned);
 
 // `lines`: what `bench --timeline` says of a step of the phase, in order, each launch with its
-// parts; `planned`: the plan of it. Gives the launches, and the parts that they make up: a region's launches, its bytes, and its
-// FLOPs where the plan knows them at this context. That it is of another package is an error
-// (bad_input) naming `origin`.
+// parts; `planned`: the plan of it. Gives the launches, and the parts that they make up: a region's
+// launches, its bytes, and its FLOPs where the plan knows them at this context. That it is of
+// another package is an error (bad_input) naming `origin`.
 Json step_of(const Program& program, const Phase& phase, const Json& planned,
              const std::vector<Json>& lines, const std::string& origin);
 
