@@ -184,7 +184,8 @@ void add_bench_command(CLI::App& app) {
                     "decode step at each context");
   command
       ->add_flag("--timeline", bench->timeline,
-                 "Also time each launch of a decode step at each context, in their order")
+                 "Also time each launch of a decode step at each context, in their order, and the "
+                 "parts of a launch that says when they are done")
       ->needs(contexts);
   command
       ->add_option("--output,-o", bench->format,

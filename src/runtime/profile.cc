@@ -104,10 +104,10 @@ class Profiler {
   const std::int64_t tokens_, cached_;
 };
 
-// What blocks say of a launch: [repeat][block][round][point], in nanoseconds.
-class Stamped {
+// What the blocks of a launch say: [block][round][point], in nanoseconds.
+class TakenStamps {
  public:
-  Stamped(const Launch::Stamps& stamps, std::vector<std::uint64_t> all)
+  TakenStamps(const Launch::Stamps& stamps, std::vector<std::uint64_t> all)
       : points_(stamps.points.size()),
         of_block_(points_ * static_cast<std::size_t>(stamps.rounds)),
         all_(std::move(all)) {}
@@ -116,9 +116,9 @@ class Stamped {
   // its first one, and is left out where there are more.
   LaunchTime::Part part(std::size_t point) const {
     LaunchTime::Part part;
-    const std::size_t first = of_block_ > points_ ? points_ : 1;
+    const std::size_t first = of_block_ > points_ ? points_ : 0;
     double rounds = 0;
-    for (std::size_t at = first / points_ * points_ + point; at < of_block_; at += points_) {
+    for (std::size_t at = first + point; at < of_block_; at += points_) {
       if (at == 0) continue;
       double sum = 0, least = std::numeric_limits<double>::infinity(), blocks = 0;
       for (std::size_t of = 0; of < all_.size(); of += of_block_, ++blocks) {
@@ -150,10 +150,10 @@ std::vector<LaunchTime::Part> parts_of(Engine& engine, const std::vector<Launch>
     engine.pretend(cached);
     for (std::size_t i = 0; i < which; ++i) engine.enqueue(launches[i], 1, true);
     engine.enqueue(with_stamps, 1, true);
-    std::vector<std::uint64_t> stamped(bytes / sizeof(std::uint64_t));
-    device.download(std::as_writable_bytes(std::span(stamped)), memory->address());
+    std::vector<std::uint64_t> taken(bytes / sizeof(std::uint64_t));
+    device.download(std::as_writable_bytes(std::span(taken)), memory->address());
     if (repeat < 0) continue;
-    const Stamped of(stamps, std::move(stamped));
+    const TakenStamps of(stamps, std::move(taken));
     std::vector<LaunchTime::Part>& parts = all.emplace_back();
     for (std::size_t point = 0; point < stamps.points.size(); ++point)
       parts.push_back(of.part(point));
