@@ -559,20 +559,17 @@ struct Layers {
     constexpr Link link = link_of(which);
     FinishedScales<which> scales_of_rows;
     scales_of_rows.load(layer[state.layer]);
-    float squares = multiply_panels<which>(state, [&] {
-      const Staged staged = stage_input();
-      stamp(state, link, Point::input);
-      return staged;
-    });
+    float squares = multiply_panels<which>(state, stage_input);
     stamp(state, link, Point::computed);
-    if (Product<which>::tile_count() == 0) return stamp(state, link, Point::handed_on);
-    if constexpr (norms(which)) {
-      AC_UNROLL
-      for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
-      if (lane() == 0) sums[sums_before<which>() + warp()] = squares;
+    if (Product<which>::tile_count() > 0) {
+      if constexpr (norms(which)) {
+        AC_UNROLL
+        for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
+        if (lane() == 0) sums[sums_before<which>() + warp()] = squares;
+      }
+      meet(state);
+      finish<which>(state.tag, scales_of_rows);
     }
-    meet(state);
-    finish<which>(state.tag, scales_of_rows);
     stamp(state, link, Point::handed_on);
   }
 

@@ -405,6 +405,7 @@ AC_DEVICE float Layers<op, plan>::multiply_panels(State& state, Stage stage_inpu
   take_from(0, 0);
   const auto scales_of_panels = panel_scales<which>(state);
   const Staged staged = stage_input();
+  stamp(state, link_of(which), Point::input);
   __syncwarp();
   if (tiles == 0) return 0;
   // Where a lane's first row has this warp's sums.
