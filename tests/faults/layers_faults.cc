@@ -52,7 +52,7 @@ const std::vector<Fault> layers_kernel_faults = {
      {"layers"}},
     {"sums are added before all warps have theirs",
      layers,
-     {{"    meet(state);\n    finish", "    finish"}},
+     {{"      meet(state);\n      finish", "      finish"}},
      {"layers"}},
 
     // ---- which layer's
