@@ -32,9 +32,8 @@ const std::vector<Fault> layers_kernel_faults = {
      {{"if (i > 0) add_to_hidden<plan.parts_down>", "if (i > 1) add_to_hidden<plan.parts_down>"}},
      {"layers"}},
     {"a part of a product is left out",
-     layers,
-     {{"for (int part = 0; part < parts; ++part) {\n      state.h[i].x",
-       "for (int part = 0; part < 1; ++part) {\n      state.h[i].x"}},
+     layers_input,
+     {{"for (int part = 0; part < parts; ++part) {", "for (int part = 0; part < 1; ++part) {"}},
      {"layers"}},
 
     // ---- the ring
@@ -101,8 +100,7 @@ const std::vector<Fault> layers_kernel_faults = {
      {"layers"}},
     {"scores of keys that are not there count",
      layers_attention,
-     {{"+ j < count ? c[0][j] + c[1][j] : -INFINITY;",
-       "+ j <= count ? c[0][j] + c[1][j] : -INFINITY;"}},
+     {{"lane() % 4 * 2 + j < count", "lane() % 4 * 2 + j <= count"}},
      {"layers"}},
 
     // ---- codes
