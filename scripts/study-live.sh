@@ -31,8 +31,8 @@ timed() {
   return $status
 }
 
-# The arms share a database: a schedule that two of them try is timed once.
-# tuned ARM STRATEGY [OPTION...]
+# tuned ARM STRATEGY [OPTION...]: the arm searches, from a copy of the compiled package. The arms share a database, so a
+# schedule that two of them try is timed once.
 tuned() {
   local arm=$1 strategy=$2
   shift 2
@@ -45,7 +45,8 @@ tuned() {
   mv "$arm.new" "$arm.json"
 }
 
-# Those that no search has changed are the package as it was.
+# benched ARM...: times the package of each arm. Where a search changed nothing, that is the package that was compiled: it is
+# timed as `package` alone.
 benched() {
   local arm
   for arm in "$@"; do

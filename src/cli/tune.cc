@@ -126,7 +126,8 @@ struct Tune {
     return calls;
   }
 
-  // Of each attempt, in order: microseconds of a step, or null if it could not be timed.
+  // How many microseconds a step took in each attempt, in order. An attempt that could not be timed
+  // is null.
   static Json tried_json(const TunedStep& tuned) {
     Json tried = Json::array();
     for (const search::PointAttempt& attempt : tuned.trace.attempts)

@@ -188,7 +188,8 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
 
 std::string_view outline_of(std::string_view id) {
   const std::size_t end = id.find('/', id.find('/') + 1);
-  // Of rows: a row's way to its threads counts as well ("norm/block128/shared/v8/full256").
+  // The id of a kernel over rows goes on with how threads read a row, which belongs to the outline
+  // ("norm/block128/shared/v8/full256").
   const std::size_t vector = id.find("/v", end);
   return id.substr(0, vector < id.size() ? id.find('/', vector + 1) : end);
 }

@@ -26,8 +26,9 @@ std::vector<LaunchTimes> profile(Engine& engine, const Phase& phase, std::int64_
 // One launch of a decode step.
 struct LaunchTime {
   double seconds = 0;
-  // Of a launch that says when its blocks come to points of its rounds: what a round takes from the
-  // point before to this one, as blocks have it on average, and the block that is there soonest.
+  // Some launches say when their blocks come to each point of a round (Launch::Stamps). A part is
+  // the time from the point before to this one, in each round: the average of all blocks, and the
+  // shortest of any block.
   struct Part {
     std::string point;
     double seconds = 0, least = 0;
@@ -35,9 +36,8 @@ struct LaunchTime {
   std::vector<Part> parts = {};
 };
 
-// The launches of a decode step with so many tokens before it, in their order: medians of several
-// steps. No launch begins before the one before it has ended, so that each time is one launch's
-// own.
+// Times each launch of a decode step by itself, in order, with `cached` tokens before the step. A
+// launch begins when the one before it has ended. The times are medians of several steps.
 std::vector<LaunchTime> launch_by_launch(Engine& engine, const Phase& phase, std::int64_t cached);
 
 }  // namespace ac

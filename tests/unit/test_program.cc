@@ -2,9 +2,8 @@
 // gets past the reader.
 #include <doctest/doctest.h>
 
-#include <cstring>
-
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <random>
 
