@@ -80,6 +80,9 @@ const ReplyForm& proposals_form(bool takes_requests) {
   return takes_requests ? with_requests : plain;
 }
 
+constexpr std::string_view kMeasuredSites =
+    "What is measured of a site is how much longer the whole takes with it than without it.\n";
+
 constexpr std::string_view kFailures = R"(
 ## Failures, the last first
 
@@ -117,8 +120,11 @@ class PromptText {
       for (const search::Field& field : part.fields)
         text += fmt::format(" {}={}", field.name, value_of(field));
       if (cost > 0) text += fmt::format("; predicted {:.2f} us", cost);
+      if (const auto found = told_.measured.find(part.site); found != told_.measured.end())
+        text += fmt::format("{} measured {:.2f} us", cost > 0 ? "," : ";", found->second);
       text += "\n";
     }
+    if (!told_.measured.empty()) text += kMeasuredSites;
     text += fmt::format("predicted {:.2f} us", at_.space.predicted(at_.from));
     if (const Visit* visit = find(told_.from)) text += ", measured " + took(visit->outcome);
     return text + "\n";

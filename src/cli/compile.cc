@@ -20,6 +20,7 @@
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/source_arguments.h"
+#include "cli/tuned_package.h"
 #include "cli/tuning_log.h"
 #include "cli/weights_argument.h"
 #include "device/devices.h"
@@ -44,15 +45,19 @@ struct Compile {
   std::string tuned, timeline;
   bool unmeasured = false, force = false, json = false, quiet = false;
   bool once = false, no_tuned = false;
+  std::size_t proposals = 0;  // that an advisor makes at a time, in a search over whole steps
+  std::size_t attempts = 36;  // of that search
   const CLI::App* command = nullptr;
+  std::optional<Model> model;  // once it is captured
 
   void run() {
     if (json && !dump.empty()) wrong_usage("--dump: its text and --json do not go together");
     if (weights.is_given()) weights.check();
     if (once && targets.size() > 1) wrong_usage("--once is for one package");
+    if (proposals > 0) check_proposals();
     if (targets.size() < 2) {
       if (!targets.empty()) target = targets[0];
-      compile_one();
+      make_one();
       return;
     }
     // A whole package for each, in a folder of their own.
@@ -66,8 +71,18 @@ struct Compile {
     }
     for (const std::string& each : targets) {
       target = each, output = (folder / each).string();
-      compile_one();
+      make_one();
     }
+  }
+
+  void check_proposals() const {
+    if (advising.who == "none") wrong_usage("--proposals needs an --advisor");
+    if (!targets.empty() || unmeasured || options.quick)
+      wrong_usage("--proposals: whole steps are timed, on the device that is here");
+    if (once) wrong_usage("--proposals and --once: the second leaves a package as it is");
+    if (database == "none")
+      wrong_usage(
+          "--proposals: the tuning database keeps what was tried: leave out --database none");
   }
 
   // Whether there is such a package as is wanted, made by whoever had the lock before.
@@ -76,7 +91,50 @@ struct Compile {
     return options.quick || !read_program(PackageFiles(output)).quick;
   }
 
-  void compile_one() {
+  void make_one() {
+    Json result{{"package", output}};
+    // A search that waited for replies goes on with the package that was compiled before it.
+    const bool goes_on = proposals > 0 && !force && is_done();
+    if (!goes_on && !compile_one(result)) return;
+    if (proposals > 0) result["step"] = search_steps();
+    if (json) fmt::print("{}\n", result.dump());
+  }
+
+  // Schedules of whole decode steps, of which the advisor proposes some. The package is there
+  // already, and gets the fastest.
+  Json search_steps() {
+    choose_device();
+    TunedPackage package(output);
+    package.check(options.device), package.check(source);
+    const Environment environment = read_environment();
+    const std::unique_ptr<Provider> proposer = open_provider(advising, environment);
+    BuilderOptions building = builder_options(environment);
+    building.jobs = options.jobs;
+    StepTuneOptions tuning;
+    tuning.device = options.device, tuning.device_name = device_name;
+    tuning.jobs = options.jobs;
+    tuning.cache = building.cache, tuning.sources = building.sources;
+    tuning.database =
+        database.empty() ? building.cache / "tuning.sqlite" : std::filesystem::path(database);
+    tuning.budget.attempts = attempts;
+    tuning.proposer = proposer.get(), tuning.proposals.wanted = proposals;
+    package.complete(tuning);
+    KernelBuilder builder(building);
+    Progress progress(quiet);
+    progress.stage("capture");
+    if (!model) model = capture(progress);
+    package.check(*model);
+    const TunedStep tuned = package.tune_step(*model, tuning, builder, progress);
+    if (!json) print(tuned, output, tuning.context);
+    return to_json(tuned);
+  }
+
+  Model capture(Progress& progress) {
+    return weights.is_given() ? weights.kept(source, quiet, progress) : source.capture(quiet);
+  }
+
+  // Whether there was something to do.
+  bool compile_one(Json& result) {
     std::optional<ProcessLock> lock;
     if (once) {
       lock.emplace(output + ".lock", [&](const std::string& owner) {
@@ -84,7 +142,7 @@ struct Compile {
       });
       if (is_done() && !force) {
         if (!quiet) print_stderr("{} is there\n", output);
-        return;
+        return false;
       }
     }
     choose_device();
@@ -95,30 +153,30 @@ struct Compile {
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;
     options.cache = building.cache;
-    const std::unique_ptr<Advisor> advisor = open_advisor(advising, environment);
+    // Asked about regions before anything is timed, or about whole steps afterwards.
+    const std::unique_ptr<Advisor> advisor =
+        proposals > 0 ? nullptr : open_advisor(advising, environment);
     options.advisor = advisor.get();
     KernelBuilder builder(building);
     Progress progress(quiet);
     Stages stages(progress, {dump.begin(), dump.end()},
                   [&](const std::string& stage, const std::string& text) { show(stage, text); });
-    const Model model = stages.run(
-        "capture",
-        [&] {
-          return weights.is_given() ? weights.kept(source, quiet, progress) : source.capture(quiet);
-        },
+    model = stages.run(
+        "capture", [&] { return capture(progress); },
         [](const Model& captured) { return print(captured.graph); });
     std::unique_ptr<tuning::Log> log;
     if (options.here)
-      log = open_log(database, options.device, device_name, model.graph.name, building, builder);
+      log = open_log(database, options.device, device_name, model->graph.name, building, builder);
     options.log = log.get();
     if (options.here) find_known(building, builder);
-    const Compiled compiled = compile(model, options, builder, stages);
+    const Compiled compiled = compile(*model, options, builder, stages);
     progress.stage("write the package");
-    package.write(compiled, model, building.sources);
+    package.write(compiled, *model, building.sources);
     progress.done();
     if (!timeline.empty())
       write_file_atomically(timeline, stages.timeline().chrome_trace().dump() + "\n");
-    report(compiled);
+    report(compiled, result);
+    return true;
   }
 
   // What kernels' times depend on besides themselves: the compiler, and whose products they race.
@@ -173,11 +231,11 @@ struct Compile {
     if (step_seconds) options.step_seconds = std::chrono::seconds(*step_seconds);
   }
 
-  void report(const Compiled& compiled) const {
-    Json result{{"package", output},
-                {"target", compiled.program.target},
-                {"dtype", torch_name(compiled.dtype)},
-                {"own_dtype", torch_name(compiled.own_dtype)}};
+  // Adds to the result, and prints it as text unless JSON is wanted.
+  void report(const Compiled& compiled, Json& result) const {
+    result["target"] = compiled.program.target;
+    result["dtype"] = torch_name(compiled.dtype);
+    result["own_dtype"] = torch_name(compiled.own_dtype);
     for (const CompiledPhase& phase : compiled.phases) {
       int launches = 0, fallbacks = 0;
       for (const Selection& selection : phase.selections) {
@@ -195,10 +253,7 @@ struct Compile {
     result["kernels"] = compiled.kernels.size();
     result["advisor"] = compiled.advisor;
     result["check"] = to_json(compiled.check);
-    if (json) {
-      fmt::print("{}\n", result.dump());
-      return;
-    }
+    if (json) return;
     fmt::print("{} is ready: a program for {} with {} kernels\n", output, place(compiled),
                compiled.kernels.size());
     for (const CompiledPhase& phase : compiled.phases) {
@@ -344,6 +399,20 @@ void add_compile_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024))
       ->group(kRare);
   add_advisor_options(*command, compile->advising);
+  command
+      ->add_option("--proposals", compile->proposals,
+                   "Once the package is there, search whole decode steps beside the --advisor, who "
+                   "sees what was tried and proposes so many changes at a time. The same command "
+                   "goes on where replies were missing")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 16))
+      ->group(kRare);
+  command
+      ->add_option("--attempts", compile->attempts,
+                   "With --proposals: how many schedules of the decode step are tried")
+      ->capture_default_str()
+      ->check(kPositive)
+      ->group(kRare);
   add_log_option(*command, compile->database);
   command
       ->add_flag(

@@ -1,5 +1,3 @@
-#include "tune/tune_step.h"
-
 #include <fmt/format.h>
 
 #include <memory>
@@ -13,10 +11,8 @@
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/source_arguments.h"
+#include "cli/tuned_package.h"
 #include "device/devices.h"
-#include "emit/package.h"
-#include "emit/plan_file.h"
-#include "runtime/engine.h"
 
 namespace ac {
 namespace {
@@ -31,8 +27,7 @@ struct Tune {
   bool quiet = false, json = false;
 
   void run() {
-    const Program before = read_program(PackageFiles(package));
-    PackageDraft draft(package, true);
+    TunedPackage tuned_package(package);
     const Environment environment = read_environment();
     if (options.proposals.wanted > 0 && (space != "step" || advising.who == "none"))
       wrong_usage("--proposals needs --space step and an --advisor");
@@ -50,62 +45,29 @@ struct Tune {
     options.cache = building.cache;
     options.sources = building.sources;
     if (options.database.empty()) options.database = building.cache / "tuning.sqlite";
+    const Program& before = tuned_package.program();
     choose_device(before);
+    tuned_package.check(options.device);
+    tuned_package.check(source);
     if (context->count() > 0 && options.context >= before.max_context)
       wrong_usage("--context {}: {} has room for {} tokens, and the step adds one", options.context,
                   package, before.max_context);
-    options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
-    options.dtype = before.dtype;
-    options.states = before.states;
-    options.kv = storage_of(before.states);
-    if (source.kv && *source.kv != options.kv)
-      wrong_usage("{} was compiled with --kv {}, and not {}", package, name_of(options.kv),
-                  name_of(*source.kv));
-    if (source.dtype && source.dtype != before.dtype)
-      wrong_usage("{} computes in {}: tuning leaves that as it is (--dtype {} is another package)",
-                  package, torch_name(before.dtype), torch_name(*source.dtype));
+    tuned_package.complete(options);
     KernelBuilder builder(building);
     Progress progress(quiet);
     progress.stage("capture");
     const Model model = source.capture(quiet);
-    if (model.graph.name != before.model)
-      wrong_usage("{} was compiled from {}, and SOURCE is {}", package, before.model,
-                  model.graph.name);
-    CompileOptions compiling;
-    compiling.device = options.device;
-    compiling.dtype = before.dtype;
-    compiling.max_context = before.max_context;
-    const Json plan = read_plan_json(PackageFiles(package));
-    const std::string origin = package + "/plan.json";
-    compiling.phases = specs_of(before, plan, origin);
-    compiling.slots = before.longest_step(Rows::each);
-    phase = before.phase_of(1, options.context).name;
-    compiling.max_candidates = options.max_candidates;
-    compiling.jobs = options.jobs;
-    compiling.cache = options.cache;
-    const auto rewrite = [&] {
-      Stages stages(progress);
-      Compiled compiled = compile(model, compiling, builder, stages);
-      draft.write(compiled, model, building.sources);
-      progress.done();
-      return compiled;
-    };
+    tuned_package.check(model);
     if (space == "step") {
-      const TunedStep tuned =
-          tune_step(model, before, pinned_as(plan, phase, origin), options, builder, progress);
-      if (tuned.decode) {
-        for (const PhaseSpec& spec : compiling.phases)
-          compiling.pinned[spec.name] = pinned_as(plan, spec.name, origin);
-        compiling.pinned[phase] = *tuned.decode;
-        rewrite();
-      }
-      report(tuned);
+      report(tuned_package.tune_step(model, options, builder, progress));
       return;
     }
     options.cover_only = true;
     const Tuned tuned = tune_regions(model, options, builder, progress);
+    CompileOptions compiling = tuned_package.compile_options(options);
     compiling.preferred = tuned.preferred;
-    report(tuned, rewrite());
+    phase = tuned_package.phase_after(options.context);
+    report(tuned, tuned_package.rewrite(model, compiling, options.sources, builder, progress));
   }
 
   void choose_device(const Program& before) {
@@ -115,72 +77,13 @@ struct Tune {
     }
     const Gpu gpu = the_gpu();
     options.device = gpu.info, options.device_name = gpu.name;
-    if (gpu.info.target != before.target)
-      wrong_usage("{} is for {}, and the GPU of this machine is {}", package, before.target,
-                  gpu.info.target);
-  }
-
-  static Json calls_json(const TunedStep& tuned) {
-    Json calls = Json::array();
-    for (const ProposalCall& call : tuned.calls) calls.push_back(to_json(call));
-    return calls;
-  }
-
-  // How many microseconds a step took in each attempt, in order. An attempt that could not be timed
-  // is null.
-  static Json tried_json(const TunedStep& tuned) {
-    Json tried = Json::array();
-    for (const search::PointAttempt& attempt : tuned.trace.attempts)
-      tried.push_back(attempt.outcome.ok() ? Json(attempt.outcome.microseconds) : Json());
-    return tried;
   }
 
   void report(const TunedStep& tuned) const {
-    const auto number = [](const std::optional<double>& us) { return us ? Json(*us) : Json(); };
-    if (json) {
-      fmt::print("{}\n", Json{{"package", package},
-                              {"context", options.context},
-                              {"signature", tuned.signature},
-                              {"sites", tuned.sites},
-                              {"attempts", tuned.attempts},
-                              {"known", tuned.known},
-                              {"advised", tuned.advised},
-                              {"calls", calls_json(tuned)},
-                              {"failed", tuned.failed},
-                              {"tried_us", tried_json(tuned)},
-                              {"first_us", tuned.first_us},
-                              {"before_us", number(tuned.before_us)},
-                              {"best_us", number(tuned.best_us)},
-                              {"improved", tuned.decode.has_value()},
-                              {"plan", tuned.plan}}
-                             .dump());
-      return;
-    }
-    fmt::print("{} schedules were tried ({} known), of {} sites with a choice\n", tuned.attempts,
-               tuned.known, tuned.sites);
-    if (options.advisor) fmt::print("{} schedules were advised\n", tuned.advised);
-    if (options.proposer) {
-      std::size_t proposed = 0;
-      for (const ProposalCall& call : tuned.calls)
-        proposed +=
-            static_cast<std::size_t>(std::ranges::count_if(call.audit, &AuditItem::accepted));
-      fmt::print("{} changes were proposed in {} calls\n", proposed, tuned.calls.size());
-      for (const ProposalCall& call : tuned.calls)
-        for (const FieldRequest& of : call.requests)
-          fmt::print("people are asked for {}, which was not run{}: {}\n",
-                     search::to_string({of.site, of.field, of.value}),
-                     of.is_known ? " (known: the space has it)" : "", of.why);
-    }
-    if (tuned.before_us)
-      fmt::print("a step after {} tokens: {:.1f} us before, {:.1f} us with the best\n",
-                 options.context, *tuned.before_us, *tuned.best_us);
-    else
-      fmt::print("a step after {} tokens: {:.1f} us; none was faster\n", options.context,
-                 tuned.first_us);
-    if (tuned.decode)
-      fmt::print("{} has it now: {}\n", package, tuned.plan);
-    else
-      fmt::print("{} stays as it is\n", package);
+    if (!json) return print(tuned, package, options.context);
+    Json report{{"package", package}, {"context", options.context}};
+    report.update(to_json(tuned));
+    fmt::print("{}\n", report.dump());
   }
 
   void report(const Tuned& tuned, const Compiled& compiled) const {

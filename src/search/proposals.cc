@@ -109,7 +109,9 @@ std::optional<int> ProposedSearch::from_proposer() {
     if (calls_ == options_.calls || !from_strategy()) return std::nullopt;
     ++calls_, next_ = 0;
     proposed_from_ = origin();
-    proposed_ = proposer_.propose({space_, visits_, proposed_from_, options_.wanted});
+    Situation now{space_, visits_, proposed_from_, options_.wanted};
+    if (options_.measure) now.measured = options_.measure(proposed_from_);
+    proposed_ = proposer_.propose(now);
     strategy_->recommend({proposed_, {}});
     if (std::ranges::all_of(proposed_, [&](int point) { return is_tried(point); }))
       return std::nullopt;  // until the strategy has tried something else

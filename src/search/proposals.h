@@ -4,6 +4,8 @@
 // tried.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -37,6 +39,9 @@ struct Visit {
   PointOutcome outcome;
 };
 
+// How much longer a step is with each of its sites, by name, in microseconds.
+using SiteTimes = std::map<std::string, double>;
+
 // What a proposer is told.
 struct Situation {
   const PointSpace& space;
@@ -45,6 +50,7 @@ struct Situation {
   std::size_t wanted = 0;            // proposals
   // What is told of attempts instead of these visits, for studies: made up, or of another search.
   const Situation* told = nullptr;
+  SiteTimes measured = {};  // of the point to change; none: nobody measured them
 };
 
 class Proposer {
@@ -67,6 +73,8 @@ class RandomProposer : public Proposer {
 struct ProposalOptions {
   std::size_t wanted = 4;  // proposals of a call
   std::size_t calls = 16;
+  // Measures the sites of a point that was measured as a whole; none: nobody does.
+  std::function<SiteTimes(int point)> measure = {};
 };
 
 // The proposer and a strategy in turn, the proposer first: it is asked again when all that it

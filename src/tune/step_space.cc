@@ -311,6 +311,10 @@ double StepSpace::best_of(const CoverPart& part) const {
   return candidates.empty() ? 0 : candidates[0].cost.microseconds;
 }
 
+const std::string& StepSpace::site_of(const CoverPart& part) const {
+  return points_->sites()[site_of_.at(part.space)].name;
+}
+
 std::vector<Scheduled> StepSpace::schedule(int point) const {
   const std::vector<int>& choices = points_->choices(point);
   std::vector<Scheduled> parts;

@@ -61,6 +61,8 @@ class StepSpace {
   double microseconds(std::size_t site) const;
   // The point with the same sites as all others, for a recorded table.
   search::Point listed(int point) const;
+  // The name of the site whose choices compute the part.
+  const std::string& site_of(const CoverPart& part) const;
   // How many sites fuse; they come first.
   std::size_t fusion_sites() const { return alike_.size(); }
   // Every way to fuse: the choice of each of those sites, -1 for one that is not there, and which

@@ -293,9 +293,10 @@ void StepWorkshop::write_package() {
   for (std::size_t i = 0; i < order.size(); ++i) order[i]->span = package_->spans()[i];
 }
 
-StepBench::Step StepWorkshop::spans(int point) const {
+StepBench::Step StepWorkshop::spans(int point, const std::string& without) const {
   StepBench::Step step;
   for (const Scheduled& scheduled : space_->schedule(point)) {
+    if (space_->site_of(*scheduled.part) == without) continue;
     const Held& held = held_.at({key_of(*scheduled.part), scheduled.candidate});
     AC_ASSERT(held.is_built);
     step.push_back(held.span);
@@ -304,19 +305,27 @@ StepBench::Step StepWorkshop::spans(int point) const {
   return step;
 }
 
-ChildResult StepWorkshop::ask(const std::vector<int>& points, int rounds) {
+void StepWorkshop::load(const std::vector<int>& points) {
   bool lacked = !package_;
   for (const int point : points) lacked |= hold(point);
   if (lacked) write_package();
+}
+
+ChildResult StepWorkshop::ask_steps(const std::vector<StepBench::Step>& steps, int rounds) {
   const std::chrono::seconds limit = child_ ? kStepLimit : kStepLimit + kLoading;
   if (!child_)
     child_ = workshop_->lab().converse(BenchJob{
         package_->path(), workshop_->lab().kernels().at(random_.entry).artifact, options_.context});
-  BenchQuestion question{{}, rounds, options_.repeats};
-  for (const int point : points) question.steps.push_back(spans(point));
-  ChildResult result = child_->ask(line_of(question), limit);
+  ChildResult result = child_->ask(line_of({steps, rounds, options_.repeats}), limit);
   if (!result.ok()) child_.reset();
   return result;
+}
+
+ChildResult StepWorkshop::ask(const std::vector<int>& points, int rounds) {
+  load(points);
+  std::vector<StepBench::Step> steps;
+  for (const int point : points) steps.push_back(spans(point));
+  return ask_steps(steps, rounds);
 }
 
 TimedPoint StepWorkshop::time(int point) {
@@ -338,6 +347,22 @@ std::vector<std::vector<double>> StepWorkshop::race(const std::vector<int>& poin
   const ChildResult result = ask(points, rounds);
   if (!result.ok()) return {};
   return samples_of(result.text);
+}
+
+std::optional<StepWorkshop::SiteSamples> StepWorkshop::time_sites(int point, int rounds) {
+  load({point});
+  std::set<std::string> sites;
+  for (const Scheduled& scheduled : space_->schedule(point))
+    sites.insert(space_->site_of(*scheduled.part));
+  std::vector<StepBench::Step> steps{spans(point)};
+  for (const std::string& site : sites) steps.push_back(spans(point, site));
+  const ChildResult result = ask_steps(steps, rounds);
+  if (!result.ok()) return std::nullopt;
+  std::vector<std::vector<double>> samples = samples_of(result.text);
+  SiteSamples of{std::move(samples.at(0)), {}};
+  std::size_t next = 1;
+  for (const std::string& site : sites) of.without[site] = std::move(samples.at(next++));
+  return of;
 }
 
 }  // namespace ac::tune

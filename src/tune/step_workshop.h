@@ -41,6 +41,13 @@ class StepWorkshop {
   TimedPoint time(int point);
   // Of several in turn; nothing if one of them cannot be timed.
   std::vector<std::vector<double>> race(const std::vector<int>& points, int rounds);
+  // Of a point as it is and, by name, without each of its sites, in turn; nothing if that cannot be
+  // timed.
+  struct SiteSamples {
+    std::vector<double> whole;
+    std::map<std::string, std::vector<double>> without;
+  };
+  std::optional<SiteSamples> time_sites(int point, int rounds);
   // Why the gate does not admit one of the point's candidates; empty if it admits all.
   std::string why_not(int point);
   // Of all kernels of a point.
@@ -74,7 +81,11 @@ class StepWorkshop {
   Implemented implement(const CoverPart& part, int candidate) const;
   bool hold(int point);
   void write_package();
-  StepBench::Step spans(int point) const;
+  // But for the site with this name; empty: all of it.
+  StepBench::Step spans(int point, const std::string& without = {}) const;
+  // What all of these points need is there from here on.
+  void load(const std::vector<int>& points);
+  ChildResult ask_steps(const std::vector<StepBench::Step>& steps, int rounds);
   ChildResult ask(const std::vector<int>& points, int rounds);
 
   const StepOptions options_;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kFinalists = 3;
 constexpr int kFinalRounds = 15;
+constexpr int kSiteRounds = 5;
 
 // Whose kernels run after so many tokens.
 std::size_t variant_at(const Pinned& pinned, std::int64_t context) {
@@ -68,8 +69,10 @@ class StepTuner {
                        fmt::format("the decode step of {} on {}", workshop_.step().graph.name,
                                    options_.device_name),
                        "step", options_.budget.attempts, options_.takes_requests);
+      search::ProposalOptions proposals = options_.proposals;
+      proposals.measure = [this](int point) { return site_times(point); };
       strategy = std::make_unique<search::ProposedSearch>(std::move(strategy), space, *proposer,
-                                                          options_.proposals);
+                                                          proposals);
     }
     const search::PointOutcome first = time_own(*own);
     tuned_.first_us = first.microseconds;
@@ -144,6 +147,48 @@ class StepTuner {
     tried.model = workshop_.step().graph.name;
     database_.add(tried);
     return timed.outcome();
+  }
+
+  // What the database knows is not measured again: questions that tell it must stay the same.
+  search::SiteTimes site_times(int point) {
+    const search::PointSpace& space = workshop_.space().points();
+    const tuning::Key key = key_of(point);
+    const auto key_with = [&](const std::string& sites) {
+      tuning::Key of = key;
+      of.setting = fmt::format("{}, {}", setting_, sites);
+      return of;
+    };
+    const tuning::Key whole = key_with("all sites");
+    const auto without = [&](const std::string& site) { return key_with("without " + site); };
+    if (!database_.find(whole)) {
+      std::vector<tuning::TimedAttempt> timed;
+      const auto add = [&](const tuning::Key& of, std::vector<double> samples, double predicted) {
+        timed.push_back({of, search::Verdict::measured, tuning::kUnjudged, std::move(samples),
+                         predicted, workshop_.step().graph.name});
+      };
+      if (auto samples = workshop_.time_sites(point, kSiteRounds)) {
+        const double all = space.predicted(point);
+        const std::vector<double> predicted = space.predicted_parts(point);
+        add(whole, std::move(samples->whole), all);
+        std::size_t at = 0;
+        for (const search::SitePlan& part : space.parts(point)) {
+          const double rest = all - predicted.at(at++);
+          if (const auto of = samples->without.find(part.site); of != samples->without.end())
+            add(without(part.site), std::move(of->second), rest);
+        }
+      } else {
+        add(whole, {}, space.predicted(point));
+        timed[0].verdict = search::Verdict::failed;
+      }
+      database_.add(timed);
+    }
+    search::SiteTimes times;
+    const auto all = database_.find(whole);
+    if (!all || all->verdict != search::Verdict::measured) return times;
+    for (const search::SitePlan& part : space.parts(point))
+      if (const auto rest = database_.find(without(part.site)))
+        times[part.site] = median(all->samples) - median(rest->samples);
+    return times;
   }
 
   // Candidates of regions that do not compile, or are not admitted.

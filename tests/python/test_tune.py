@@ -367,7 +367,11 @@ def test_an_advisor_proposes_changes_of_a_step(model, package, tmp_path):
         assert result.returncode == 5, result.stderr
         for prompt in asked.glob("*.prompt.txt"):
             text = prompt.read_text()
-            assert "the decode step of" in text and "; predicted " in text
+            assert "the decode step of" in text
+            sites = re.findall(r"; predicted [\d.]+ us, measured (-?[\d.]+) us$", text, re.M)
+            whole = float(re.search(r"^predicted [\d.]+ us, measured ([\d.]+) us$", text, re.M)[1])
+            # On one core, a step takes about what its parts take.
+            assert len(sites) > 5 and 0.5 * whole < sum(map(float, sites)) < 1.5 * whole
             site, field, values = re.search(r"^  (\S+) (\w+): (.+)$", text.split("## Legal")[1], re.M).groups()
             proposal = {"site": site, "field": field, "value": values.split()[0], "why": "it is the first"}
             prompt.with_name(prompt.name.replace(".prompt.", ".reply.")).write_text(
@@ -385,6 +389,40 @@ def test_an_advisor_proposes_changes_of_a_step(model, package, tmp_path):
     assert any(plan.startswith(proposed[0].removesuffix("...")) for plan in schedules(database))
     assert "--space step" in program("tune", package, model, "--proposals", 2, expect=2).stderr
     assert "needs --proposals" in program("tune", package, model, "--requests", expect=2).stderr
+
+
+def test_a_compilation_ends_with_a_search_that_an_advisor_is_asked_in(model, tmp_path):
+    asked, package = tmp_path / "asked", tmp_path / "package"
+    compile_ = ("compile", model, "-o", package, "--max-context", 64, "--chunk", 4, "--short-prompt", 0, "--tries", 1,
+                "--advisor", f"ask:{asked}", "--proposals", 2, "--attempts", 3, "--database", tmp_path / "d.sqlite")  # fmt: skip
+    assert "replies are missing" in program(*compile_, "-q", expect=5).stderr
+    (question,) = asked.glob("*.prompt.txt")
+    before = contents(package)  # which is whole
+    program("verify", package)
+    assert "replies are missing" in program(*compile_, "-q", expect=5).stderr
+    assert [question] == list(asked.glob("*.prompt.txt"))  # the same question, as nothing was compiled again
+    for _ in range(4):
+        for prompt in asked.glob("*.prompt.txt"):
+            site, field, values = re.search(r"^  (\S+) (\w+): (.+)$", prompt.read_text().split("## Legal")[1], re.M).groups()
+            reply = {"note": "", "proposals": [{"site": site, "field": field, "value": values.split()[0], "why": ""}]}
+            prompt.with_name(prompt.name.replace(".prompt.", ".reply.")).write_text(json.dumps(reply))
+        result = program(*compile_, "--json", "-q", expect=None)
+        if result.returncode == 0:
+            break
+        assert result.returncode == 5, result.stderr
+    step = json.loads(result.stdout)["step"]
+    assert step["attempts"] == 3 and step["calls"] and step["calls"][0]["audit"][0]["accepted"]
+    assert step["improved"] == (contents(package) != before)
+    program("verify", package)
+    asks = ("--advisor", f"ask:{asked}")
+    for options, why in (
+        ((), "--proposals needs an --advisor"),
+        ((*asks, "--target", "sm_90"), "the device that is here"),
+        ((*asks, "--quick"), "the device that is here"),
+        ((*asks, "--once"), "--proposals and --once"),
+        ((*asks, "--database", "none"), "leave out --database none"),
+    ):
+        assert why in program("compile", model, "-o", tmp_path / "none", "--proposals", 2, *options, expect=2).stderr
 
 
 def test_a_search_over_steps_resumes_and_survives_its_timer(model, package, tmp_path):

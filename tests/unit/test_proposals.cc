@@ -136,6 +136,48 @@ TEST_CASE("proposals: the prompt says what was tried, and what can be changed") 
   CHECK(prompt.name.starts_with("session-after-3-"));
 }
 
+TEST_CASE("proposals: the prompt says what was measured of each site") {
+  const ListedSpace space = grid();
+  const int first = *space.find("a=1/1 b=1/1");
+  const std::vector<Visit> visits{{first, -1, {search::Verdict::measured, 150}}};
+  Situation at{space, visits, first, 4};
+  CHECK(!contains(proposal_prompt(at, "a step", "session", 36).text, "without it"));
+  at.measured = {{"a", 37.125}, {"elsewhere", 5}};
+  const std::string text = proposal_prompt(at, "a step", "session", 36).text;
+  CHECK_MESSAGE(contains(text, "  a: gemv threads=1 split=1; measured 37.12 us\n  b: gemv"), text);
+  CHECK(contains(text, "how much longer the whole takes with it than without it"));
+  CHECK(!contains(text, "elsewhere"));
+  // Who is told of other attempts is not told of these sites.
+  const Situation told{space, visits, first, 4};
+  at.told = &told;
+  CHECK(!contains(proposal_prompt(at, "a step", "session", 36).text, "37.12"));
+}
+
+TEST_CASE("proposals: the sites of the point to change are measured before each question") {
+  const ListedSpace space = grid();
+  struct Asks : Proposer {
+    std::vector<int> propose(const Situation& situation) override {
+      told.emplace_back(situation.from, situation.measured);
+      return {};
+    }
+    std::vector<std::pair<int, SiteTimes>> told;
+  } proposer;
+  std::vector<int> measured;
+  ProposedSearch search(make_strategy("tree", space, 1), space, proposer,
+                        {.wanted = 3, .calls = 4, .measure = [&](int point) {
+                           measured.push_back(point);
+                           return SiteTimes{{"a", static_cast<double>(point)}};
+                         }});
+  run_search(search, [&](int point) { return AttemptCost{measure(space, point)}; },
+             {.attempts = 12});
+  REQUIRE(proposer.told.size() == 4);
+  REQUIRE(measured.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(proposer.told[i].first == measured[i]);
+    CHECK(proposer.told[i].second == SiteTimes{{"a", static_cast<double>(measured[i])}});
+  }
+}
+
 TEST_CASE("proposals: what is told instead of the own attempts is all that is told of them") {
   const ListedSpace space = grid();
   const int first = *space.find("a=1/1 b=1/1"), second = *space.find("a=2/1 b=1/1");
