@@ -110,7 +110,7 @@ struct Layers {
   float* const attended;  // [warps][group][dim], then their maxima and totals, [warps][group] each
   T* const queries;       // [group][dim]
   T *const key, *const value;
-  CopyBarrier *const full, *const empty, *const met;
+  CopyBarrier *const full, *const empty;
   CopyBarrier *const scales_there, *const scales_read;  // of each product
   // The pointers of all layers: parameters that are new in each layer would be waited for.
   LayerPointers* const layer;
@@ -129,8 +129,7 @@ struct Layers {
         value(key + dim),
         full(reinterpret_cast<CopyBarrier*>(value + dim)),
         empty(full + plan.stages),
-        met(empty + plan.stages),
-        scales_there(met + 1),
+        scales_there(empty + plan.stages),
         scales_read(scales_there + 4),
         layer(reinterpret_cast<LayerPointers*>(full + round_up(plan.barriers_of(plan.stages), 2))),
         scales(reinterpret_cast<Scale*>(layer + most_layers)),
@@ -369,7 +368,6 @@ struct Layers {
     unsigned tag = 0;              // of this layer's words
     int layer = 0;                 // how many came before
     float4 angles{};               // of this token: cosines and sines of a lane's two pairs
-    unsigned meetings = 0;         // of the block's warps that multiply
     int nothing = 0;               // 0, and the compiler cannot know it
     float2 h[hidden_pieces] = {};  // its part of the hidden state
   };
@@ -387,11 +385,8 @@ struct Layers {
                               : Link::down;
   }
 
-  AC_DEVICE void meet(State& state) const {
-    __syncwarp();
-    if (lane() == 0) barrier_arrive(met);
-    barrier_wait(met, state.meetings++ & 1);
-  }
+  // Of the block's warps that multiply.
+  AC_DEVICE static void meet() { meet_first<32 * warps>(); }
 
   // Weights of a warp's columns of a step, of 32 bytes of rows each; and their stage.
   struct Weights {
@@ -485,7 +480,7 @@ struct Layers {
         for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
         if (lane() == 0) sums[sums_before<which>() + warp()] = squares;
       }
-      meet(state);
+      meet();
       finish<which>(state.tag, scales_of_rows);
     }
     stamp(state, link, Point::handed_on);
@@ -661,7 +656,6 @@ struct Layers {
     if (threadIdx.x == 0) {
       AC_UNROLL_BY(1)
       for (int i = 0; i < plan.stages; ++i) barrier_init(full + i), barrier_init(empty + i, warps);
-      barrier_init(met, warps);
       for (int i = 0; i < 4; ++i)
         barrier_init(scales_there + i), barrier_init(scales_read + i, warps);
       barrier_init_visible();

@@ -84,7 +84,7 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
       for (int j = 0; j < dim_words; ++j) cached[32 * j] = raw[j];
     }
   }
-  meet(state);
+  meet();
   stamp(state, Link::attention, Point::input);
 
   // Lane 4 h + t has the maximum and its own total of head h. As tensor cores give it, it also has
@@ -210,7 +210,7 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
     for (int i = 0; i < tiles; ++i)
       *reinterpret_cast<float2*>(to + 2 * i) = make_float2(out[i][j], out[i][2 + j]);
   }
-  meet(state);
+  meet();
   constexpr int pairs = group * dim / 2;
   AC_UNROLL_BY(1)
   for (int i = threadIdx.x; i < pairs; i += 32 * warps) {

@@ -18,6 +18,18 @@ AC_DEVICE void publish_reads() {
 #endif
 }
 
+// The block's first threads meet, so many: whole warps.
+template <int count>
+AC_DEVICE void meet_first() {
+  static_assert(count % 32 == 0);
+  __syncwarp();
+#ifdef AC_HOST_DEVICE
+  host::meet_first(count, host::Place::current());
+#else
+  asm volatile("bar.sync 1, %0;" ::"n"(count) : "memory");
+#endif
+}
+
 // An address in shared memory in a register, where a pointer takes two.
 #ifdef AC_HOST_DEVICE
 using SharedAddress = unsigned long long;

@@ -55,8 +55,9 @@ struct LayersPlan {
   int stages = 11;     // of the ring
   int window = 2;      // stages that are under way at once: more keep words waiting behind weights
   int warps = 8;       // that multiply
-  // Rounds of all warps' keys that one block does, where attention has no more.
-  int rounds_alone = 2;
+  // Rounds of all warps' keys that one block does, where attention has no more: a fourth takes
+  // longer than joining what several blocks have.
+  int rounds_alone = 3;
   // Cycles from one stage that is asked for to the next one, at least: memory that is always busy
   // keeps words waiting, too.
   int pace = 0;
@@ -122,7 +123,7 @@ struct LayersPlan {
   constexpr int attention_floats(const LayersOp& op) const {
     return warps * op.group() * (op.head_dim + 2);
   }
-  static constexpr int barriers_of(int stages) { return 2 * stages + 4 + 1 + 4; }
+  static constexpr int barriers_of(int stages) { return 2 * stages + 4 + 4; }
   // What of a matrix shares a scale.
   enum class Shared { everything, row, group, block };
   static constexpr Shared shared_scale(const Format& format) {

@@ -78,6 +78,8 @@ void wait_until(const char* operation, bool (*ready)(void* state), void* state, 
 
 unsigned linear_thread();
 
+// The block's first threads, so many.
+void meet_first(unsigned count, Place place);
 // All threads of all blocks of the cluster; a GPU would not wait for those that have ended.
 void meet_cluster(Place place);
 // The same place of shared memory in block `rank` of the cluster, which has started and not ended.

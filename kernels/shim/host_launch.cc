@@ -142,6 +142,14 @@ void Scheduler::barrier(Place place) {
   meet(block.meeting, "__syncthreads", block.first, count_, place);
 }
 
+void Scheduler::barrier_of_first(unsigned count, Place place) {
+  Block& block = *current_->block;
+  if (current_->number >= count) fail("a thread comes to a barrier of others", place);
+  Meeting& meeting = block.meeting_of_first;
+  if (checker_ && meeting.arrived + 1 == count) checker_->meet_all(block.first, count);
+  meet(meeting, "a barrier of the block's first threads", block.first, count, place);
+}
+
 void Scheduler::cluster_barrier(Place place) {
   const unsigned count = count_ * static_cast<unsigned>(blocks_.size());
   if (checker_ && meeting_.arrived + 1 == count) checker_->meet_all(0, count);
@@ -416,6 +424,8 @@ void* dynamic_shared_memory() { return scheduler().block().dynamic_shared->get()
 void* static_shared_memory(const void* key, std::size_t bytes) {
   return scheduler().static_shared(scheduler().block(), key, bytes);
 }
+
+void meet_first(unsigned count, Place place) { scheduler().barrier_of_first(count, place); }
 
 void meet_cluster(Place place) { scheduler().cluster_barrier(place); }
 

@@ -165,7 +165,7 @@ struct Block {
   std::vector<Collective> collectives[32];  // of each warp
   std::unique_ptr<SharedMemory> dynamic_shared;
   std::map<const void*, std::unique_ptr<SharedMemory>> static_shared;
-  Meeting meeting;
+  Meeting meeting, meeting_of_first;
 };
 
 class Scheduler {
@@ -177,6 +177,7 @@ class Scheduler {
   void record(std::string error);
   [[noreturn]] void stop();
   void barrier(Place place);
+  void barrier_of_first(unsigned count, Place place);
   void cluster_barrier(Place place);
   void collective(const char* operation, unsigned mask, void* payload,
                   void (*combine)(void* const[32], Place), Place place);

@@ -51,7 +51,7 @@ const std::vector<Fault> layers_kernel_faults = {
      {"layers"}},
     {"sums are added before all warps have theirs",
      layers,
-     {{"      meet(state);\n      finish", "      finish"}},
+     {{"      meet();\n      finish", "      finish"}},
      {"layers"}},
 
     // ---- which layer's

@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "kernels/cluster.cuh"
+#include "kernels/layers_machine.cuh"
 #include "kernels/shim/host_launch.h"
 #include "tests/unit/contains.h"
 
@@ -156,6 +157,27 @@ __global__ void wait_for_a_copy_that_nobody_starts() {
   if (threadIdx.x == 0) barrier_init(barrier);
   __syncthreads();
   barrier_wait(barrier, 0);
+}
+
+// The first warps hand values around while the last one does not wait.
+__global__ void first_warps_meet(int* out, unsigned come) {
+  AC_SHARED(int, values, 96);
+  const unsigned i = threadIdx.x;
+  if (i >= come) return;
+  values[i] = static_cast<int>(i);
+  meet_first<64>();
+  out[i] = values[i ^ 32];
+}
+
+TEST_CASE("host device: a block's first threads meet without the others") {
+  std::vector<int> out(96, -1);
+  const HostLaunch launch{.name = "first", .block = {96}};
+  CHECK(host_launch(launch, first_warps_meet, out.data(), 64u).ok());
+  for (int i = 0; i < 96; ++i) CHECK(out[i] == (i < 64 ? i ^ 32 : -1));
+  CHECK(contains(host_launch(launch, first_warps_meet, out.data(), 32u).error,
+                 "32 threads (first 0) wait in a barrier of the block's first threads"));
+  CHECK(contains(host_launch(launch, first_warps_meet, out.data(), 96u).error,
+                 "a thread comes to a barrier of others"));
 }
 
 TEST_CASE("host device: divergence and deadlock are errors that say where") {
