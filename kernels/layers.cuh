@@ -385,7 +385,7 @@ struct Layers {
                               : Link::down;
   }
 
-  // Of the block's warps that multiply.
+  // The warps of the block that multiply wait for each other.
   AC_DEVICE static void meet() { meet_first<32 * warps>(); }
 
   // Weights of a warp's columns of a step, of 32 bytes of rows each; and their stage.

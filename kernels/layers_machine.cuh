@@ -18,7 +18,7 @@ AC_DEVICE void publish_reads() {
 #endif
 }
 
-// The block's first threads meet, so many: whole warps.
+// The first `count` threads of the block, which are whole warps, wait for each other.
 template <int count>
 AC_DEVICE void meet_first() {
   static_assert(count % 32 == 0);

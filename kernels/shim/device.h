@@ -78,7 +78,7 @@ void wait_until(const char* operation, bool (*ready)(void* state), void* state, 
 
 unsigned linear_thread();
 
-// The block's first threads, so many.
+// The first `count` threads of the block wait for each other.
 void meet_first(unsigned count, Place place);
 // All threads of all blocks of the cluster; a GPU would not wait for those that have ended.
 void meet_cluster(Place place);

@@ -125,7 +125,7 @@ struct Compile {
     if (!model) model = capture(progress);
     package.check(*model);
     const TunedStep tuned = package.tune_step(*model, tuning, builder, progress);
-    if (!json) print(tuned, output, tuning.context);
+    if (!json) print(tuned, output, tuning);
     return to_json(tuned);
   }
 

@@ -80,7 +80,7 @@ struct Tune {
   }
 
   void report(const TunedStep& tuned) const {
-    if (!json) return print(tuned, package, options.context);
+    if (!json) return print(tuned, package, options);
     Json report{{"package", package}, {"context", options.context}};
     report.update(to_json(tuned));
     fmt::print("{}\n", report.dump());

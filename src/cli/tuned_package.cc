@@ -119,11 +119,11 @@ Json to_json(const TunedStep& tuned) {
           {"plan", tuned.plan}};
 }
 
-void print(const TunedStep& tuned, const std::string& package, std::int64_t context) {
+void print(const TunedStep& tuned, const std::string& package, const StepTuneOptions& options) {
   fmt::print("{} schedules were tried ({} known), of {} sites with a choice\n", tuned.attempts,
              tuned.known, tuned.sites);
-  if (tuned.advised > 0) fmt::print("{} schedules were advised\n", tuned.advised);
-  if (!tuned.calls.empty()) {
+  if (options.advisor) fmt::print("{} schedules were advised\n", tuned.advised);
+  if (options.proposer) {
     std::size_t proposed = 0;
     for (const ProposalCall& call : tuned.calls)
       proposed += static_cast<std::size_t>(std::ranges::count_if(call.audit, &AuditItem::accepted));
@@ -135,10 +135,11 @@ void print(const TunedStep& tuned, const std::string& package, std::int64_t cont
                    of.is_known ? " (known: the space has it)" : "", of.why);
   }
   if (tuned.before_us)
-    fmt::print("a step after {} tokens: {:.1f} us before, {:.1f} us with the best\n", context,
-               *tuned.before_us, *tuned.best_us);
+    fmt::print("a step after {} tokens: {:.1f} us before, {:.1f} us with the best\n",
+               options.context, *tuned.before_us, *tuned.best_us);
   else
-    fmt::print("a step after {} tokens: {:.1f} us; none was faster\n", context, tuned.first_us);
+    fmt::print("a step after {} tokens: {:.1f} us; none was faster\n", options.context,
+               tuned.first_us);
   if (tuned.decode)
     fmt::print("{} has it now: {}\n", package, tuned.plan);
   else

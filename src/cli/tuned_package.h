@@ -21,9 +21,9 @@ class TunedPackage {
   void check(const SourceArguments& source) const;
   void check(const DeviceInfo& device) const;
   void check(const Model& model) const;
-  // Of a search: what the package says, and no more context than it has room for.
+  // Sets what the package decides: type, states, and no more context than it has room for.
   void complete(TuneOptions& options) const;
-  // That compile the package as it is.
+  // Options with which compile() makes the same package again.
   CompileOptions compile_options(const TuneOptions& options) const;
   Compiled rewrite(const Model& model, const CompileOptions& options,
                    const std::filesystem::path& sources, KernelBuilder& builder,
@@ -31,7 +31,7 @@ class TunedPackage {
   // The search over whole steps. The package has what it finds.
   TunedStep tune_step(const Model& model, const StepTuneOptions& options, KernelBuilder& builder,
                       Progress& progress);
-  // Of decode, after so many tokens.
+  // The name of the phase that makes one token after `context` others.
   std::string phase_after(std::int64_t context) const;
 
  private:
@@ -42,6 +42,6 @@ class TunedPackage {
 };
 
 Json to_json(const TunedStep& tuned);
-void print(const TunedStep& tuned, const std::string& package, std::int64_t context);
+void print(const TunedStep& tuned, const std::string& package, const StepTuneOptions& options);
 
 }  // namespace ac

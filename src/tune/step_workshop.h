@@ -41,8 +41,8 @@ class StepWorkshop {
   TimedPoint time(int point);
   // Of several in turn; nothing if one of them cannot be timed.
   std::vector<std::vector<double>> race(const std::vector<int>& points, int rounds);
-  // Of a point as it is and, by name, without each of its sites, in turn; nothing if that cannot be
-  // timed.
+  // Times a point's step as it is and without each of its sites, in turn. `without` has the names
+  // of sites. Nothing if a step cannot be timed.
   struct SiteSamples {
     std::vector<double> whole;
     std::map<std::string, std::vector<double>> without;
@@ -81,9 +81,9 @@ class StepWorkshop {
   Implemented implement(const CoverPart& part, int candidate) const;
   bool hold(int point);
   void write_package();
-  // But for the site with this name; empty: all of it.
+  // The launches of a point's step, without those of the site with this name; empty: with all.
   StepBench::Step spans(int point, const std::string& without = {}) const;
-  // What all of these points need is there from here on.
+  // Makes sure that the package that is timed has all launches of these points.
   void load(const std::vector<int>& points);
   ChildResult ask_steps(const std::vector<StepBench::Step>& steps, int rounds);
   ChildResult ask(const std::vector<int>& points, int rounds);
