@@ -110,6 +110,7 @@ struct Layers {
   float* const attended;  // [warps][group][dim], then their maxima and totals, [warps][group] each
   T* const queries;       // [group][dim]
   T *const key, *const value;
+  float* const new_scales;  // of those two, if the cache holds codes
   CopyBarrier *const full, *const empty;
   CopyBarrier *const scales_there, *const scales_read;  // of each product
   // The pointers of all layers: parameters that are new in each layer would be waited for.
@@ -127,7 +128,8 @@ struct Layers {
         queries(reinterpret_cast<T*>(attended + round_up(plan.attention_floats(op), 4))),
         key(queries + group * dim),
         value(key + dim),
-        full(reinterpret_cast<CopyBarrier*>(value + dim)),
+        new_scales(reinterpret_cast<float*>(value + dim)),
+        full(reinterpret_cast<CopyBarrier*>(new_scales + plan.new_scales_bytes / 4)),
         empty(full + plan.stages),
         scales_there(empty + plan.stages),
         scales_read(scales_there + 4),
@@ -319,7 +321,8 @@ struct Layers {
   AC_DEVICE void ask_cached(Asker& asker, const LayerPointers& l, int tokens) const {
     const int sharing = sharers(tokens);
     if (!attends(sharing)) return;
-    const long long head = static_cast<long long>(kv_head()) * p.capacity * dim;
+    constexpr int row_bytes = op.cached_bytes();
+    const long long head = static_cast<long long>(kv_head()) * p.capacity * row_bytes;
     AC_UNROLL_BY(1)
     for (int round = 0; first_token(round, 0, sharing) < tokens; ++round) {
       int all = 0;
@@ -328,11 +331,12 @@ struct Layers {
       const int first = first_token(round, lane() % warps, sharing), mine = keys_at(first, tokens);
       AC_UNROLL_BY(1)
       for (int of_values = 0; of_values < 2; ++of_values) {
-        unsigned char* const to = asker.free(all * dim * 2);
-        const T* const rows = static_cast<const T*>(of_values ? l.values : l.keys) + head;
+        unsigned char* const to = asker.free(all * row_bytes);
+        const auto* const rows =
+            static_cast<const unsigned char*>(of_values ? l.values : l.keys) + head;
         if (lane() < warps && mine > 0)
-          asker.copy(to + lane() * 2048, rows + static_cast<long long>(first) * dim,
-                     mine * dim * 2);
+          asker.copy(to + lane() * 2048, rows + static_cast<long long>(first) * row_bytes,
+                     mine * row_bytes);
         __syncwarp();
         asker.move();
       }
@@ -531,8 +535,14 @@ struct Layers {
   AC_DEVICE void turn(const unsigned (&raw)[dim_words], const unsigned (&norm)[dim_words],
                       const float4& angles, float2 (&x)[dim_words]) const;
   AC_DEVICE void attend(State& state, const LayerPointers& l) const;
+  AC_DEVICE void append_codes(unsigned (&row)[dim_words], bool is_value, int tokens,
+                              const LayerPointers& l) const;
+  // Scales of the cached keys and values that a lane has scores of, if they are codes.
+  struct CacheScales;
+  static constexpr int value_words = op.cached_bytes() / 32;  // that a lane takes of a value
   AC_DEVICE static void load_values(const unsigned char* from, bool are_there,
-                                    unsigned (&v)[dim / 16]);
+                                    unsigned (&v)[value_words]);
+  AC_DEVICE static unsigned value_pair(const unsigned (&v)[value_words], int i);
   AC_DEVICE void join(unsigned tag) const;
 
   AC_DEVICE void multiply_all() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/layers.cuh"
+#include "kernels/row_codes.cuh"
 
 namespace ac::kernels {
 
@@ -40,6 +41,54 @@ AC_DEVICE void Layers<op, plan>::turn(const unsigned (&raw)[dim_words],
   }
 }
 
+// This token's key or value, which a warp has as turn() does, to the cache as codes. The row
+// becomes the codes as elements.
+template <LayersOp op, LayersPlan plan>
+AC_DEVICE void Layers<op, plan>::append_codes(unsigned (&row)[dim_words], bool is_value, int tokens,
+                                              const LayerPointers& l) const {
+  unsigned largest = 0;
+  AC_UNROLL
+  for (int j = 0; j < dim_words; ++j) {
+    const float2 x = unpack_pair<T>(row[j]);
+    const unsigned first = magnitude_bits(x.x), second = magnitude_bits(x.y);
+    largest = first > largest ? first : largest, largest = second > largest ? second : largest;
+  }
+  const float scale = row_scale(largest_of_warp(largest)), inverse = inverse_scale(scale);
+  const bool has_room = tokens < p.capacity;
+  const long long slot = static_cast<long long>(kv_head()) * p.capacity + tokens;
+  auto* const cached = static_cast<unsigned char*>(is_value ? l.values : l.keys) + slot * dim;
+  AC_UNROLL
+  for (int j = 0; j < dim_words; ++j) {
+    const float2 x = unpack_pair<T>(row[j]);
+    const e4m3 first = nearest_e4m3(x.x * inverse), second = nearest_e4m3(x.y * inverse);
+    if (has_room)
+      reinterpret_cast<unsigned short*>(cached)[32 * j + lane()] =
+          static_cast<unsigned short>(first.bits | second.bits << 8);
+    row[j] = pack_pair<T>(to_float(first), to_float(second));
+  }
+  if (lane() != 0) return;
+  if (has_room) (is_value ? l.value_scales : l.key_scales)[slot] = scale;
+  new_scales[is_value] = scale;
+}
+
+template <LayersOp op, LayersPlan plan>
+struct Layers<op, plan>::CacheScales {
+  float of[warp_keys / 8][2] = {};
+
+  // Of the warp's keys from one token on. A token that is not there has another's.
+  AC_DEVICE void load(const float* all, int capacity, int first, int tokens) {
+    if constexpr (op.fp8) {
+      const float* const head = all + static_cast<long long>(kv_head()) * capacity;
+      AC_UNROLL
+      for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const int token = first + n * 8 + lane() % 4 * 2 + j;
+        of[n][j] = load_fresh(head + (token < tokens ? token : tokens - 1));
+      }
+    }
+  }
+};
+
 template <LayersOp op, LayersPlan plan>
 AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) const {
   const int sharing = sharers(state.tokens);
@@ -49,6 +98,13 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
   }
   const unsigned tag = state.tag;
   const bool appends = split() == sharing - 1;
+  // Scales come a round ahead, the first ones while queries are waited for.
+  CacheScales key_scales, value_scales;
+  if (state.tokens > 0) {
+    const int first = first_token(0, warp(), sharing);
+    key_scales.load(l.key_scales, p.capacity, first, state.tokens);
+    value_scales.load(l.value_scales, p.capacity, first, state.tokens);
+  }
   // Queries, and this token's key and value, a head a warp.
   AC_UNROLL_BY(1)
   for (int task = warp(); task < group + (appends ? 2 : 0); task += warps) {
@@ -74,9 +130,11 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
       AC_UNROLL
       for (int j = 0; j < dim_words; ++j) raw[j] = pack_pair<T>(x[j].x * factor, x[j].y * factor);
     }
+    if constexpr (op.fp8)
+      if (!is_query) append_codes(raw, is_value, state.tokens, l);
     AC_UNROLL
     for (int j = 0; j < dim_words; ++j) to[32 * j] = raw[j];
-    if (!is_query && state.tokens < p.capacity) {
+    if (!op.fp8 && !is_query && state.tokens < p.capacity) {
       unsigned* const cached =
           static_cast<unsigned*>(is_value ? l.values : l.keys) +
           (static_cast<long long>(kv_head()) * p.capacity + state.tokens) * (dim / 2) + lane();
@@ -105,21 +163,25 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
         dot += to_float(queries[h * dim + lane() * values + j]) * mine[j];
       AC_UNROLL
       for (int d = 16; d > 0; d /= 2) dot += __shfl_xor_sync(full_warp, dot, d);
+      if constexpr (op.fp8) dot *= new_scales[0];
       if (lane() / 4 == h) largest = dot, total = lane() % 4 == 0 ? 1.f : 0.f;
     }
+    const float scale = op.fp8 ? new_scales[1] : 1;
     AC_UNROLL
     for (int i = 0; i < tiles; ++i) {
-      out[i][0] = out[i][1] = to_float(value[lane() / 4 * eighth + 2 * i]);
-      out[i][2] = out[i][3] = to_float(value[lane() / 4 * eighth + 2 * i + 1]);
+      out[i][0] = out[i][1] = to_float(value[lane() / 4 * eighth + 2 * i]) * scale;
+      out[i][2] = out[i][3] = to_float(value[lane() / 4 * eighth + 2 * i + 1]) * scale;
     }
   }
+  // Of a row, a lane has 16 bytes of each 64: 8 elements, or 16 codes, which are two pieces.
+  constexpr int row_bytes = op.cached_bytes(), loads = row_bytes / 64;
   uint4 q[dim / 32];
   AC_UNROLL
-  for (int i = 0; i < dim / 32; ++i)
-    q[i] =
-        lane() / 4 < group
-            ? *reinterpret_cast<const uint4*>(queries + lane() / 4 * dim + 32 * i + lane() % 4 * 8)
-            : make_uint4(0, 0, 0, 0);
+  for (int i = 0; i < dim / 32; ++i) {
+    const int column = op.fp8 ? i / 2 * 64 + lane() % 4 * 16 + i % 2 * 8 : 32 * i + lane() % 4 * 8;
+    q[i] = lane() / 4 < group ? *reinterpret_cast<const uint4*>(queries + lane() / 4 * dim + column)
+                              : make_uint4(0, 0, 0, 0);
+  }
   AC_UNROLL_BY(1)
   for (int round = 0; first_token(round, 0, sharing) < state.tokens; ++round) {
     const int first = first_token(round, warp(), sharing), count = keys_at(first, state.tokens);
@@ -127,28 +189,38 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
     float scores[warp_keys / 8][2];
     {
       const unsigned char* const at = state.ring.arrived() + warp() * 2048;
-      uint4 k[warp_keys / 8][dim / 32];
+      uint4 k[warp_keys / 8][loads];
       AC_UNROLL
       for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
-      for (int i = 0; i < dim / 32; ++i)
-        k[n][i] = *reinterpret_cast<const uint4*>(at + (n * 8 + lane() / 4) * dim * 2 + i * 64 +
+      for (int i = 0; i < loads; ++i)
+        k[n][i] = *reinterpret_cast<const uint4*>(at + (n * 8 + lane() / 4) * row_bytes + i * 64 +
                                                   lane() % 4 * 16);
       state.ring.release();
+      const auto piece = [&](int n, int i) {
+        if constexpr (!op.fp8) return k[n][i];
+        const uint4& codes = k[n][i / 2];
+        return widen_codes<T>(i % 2 == 0 ? make_uint2(codes.x, codes.y)
+                                         : make_uint2(codes.z, codes.w));
+      };
       AC_UNROLL
       for (int n = 0; n < warp_keys / 8; ++n) {
         float c[4][4] = {};
         AC_UNROLL
         for (int i = 0; i < dim / 32; ++i) {
-          mma_16x8x16<T>(c[i % 2 * 2], {q[i].x, 0, q[i].y, 0}, {k[n][i].x, k[n][i].y});
-          mma_16x8x16<T>(c[i % 2 * 2 + 1], {q[i].z, 0, q[i].w, 0}, {k[n][i].z, k[n][i].w});
+          const uint4 keys = piece(n, i);
+          mma_16x8x16<T>(c[i % 2 * 2], {q[i].x, 0, q[i].y, 0}, {keys.x, keys.y});
+          mma_16x8x16<T>(c[i % 2 * 2 + 1], {q[i].z, 0, q[i].w, 0}, {keys.z, keys.w});
         }
         AC_UNROLL
-        for (int j = 0; j < 2; ++j)
-          scores[n][j] = n * 8 + lane() % 4 * 2 + j < count
-                             ? (c[0][j] + c[1][j]) + (c[2][j] + c[3][j])
-                             : -INFINITY;
+        for (int j = 0; j < 2; ++j) {
+          const float dot = (c[0][j] + c[1][j]) + (c[2][j] + c[3][j]);
+          const bool is_there = n * 8 + lane() % 4 * 2 + j < count;
+          scores[n][j] = !is_there ? -INFINITY : op.fp8 ? dot * key_scales.of[n][j] : dot;
+        }
       }
     }
+    const int next = first_token(round + 1, warp(), sharing);
+    key_scales.load(l.key_scales, p.capacity, next, state.tokens);
     const unsigned char* const at = state.ring.arrived() + warp() * 2048;
     if (count > 0) {
       float top = largest;
@@ -163,31 +235,37 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
       for (int n = 0; n < warp_keys / 8; ++n) {
         AC_UNROLL
         for (int j = 0; j < 2; ++j) total += scores[n][j] = exp2_fast(scores[n][j] - top);
-        weights[n] = pack_pair<T>(scores[n][0], scores[n][1]);
+        if constexpr (op.fp8)
+          weights[n] = pack_pair<T>(scores[n][0] * value_scales.of[n][0],
+                                    scores[n][1] * value_scales.of[n][1]);
+        else
+          weights[n] = pack_pair<T>(scores[n][0], scores[n][1]);
       }
       const OfLanes<float> shrinks(shrink);
       const float first = shrinks[lane() % 4 * 8], second = shrinks[lane() % 4 * 8 + 4];
       // A lane's dimensions of two neighbours of each 8 keys; 0 of those that are not there.
-      unsigned v[warp_keys / 8][2][eighth / 2];
+      unsigned v[warp_keys / 8][2][value_words];
       AC_UNROLL
       for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
       for (int j = 0; j < 2; ++j) {
         const int k = n * 8 + lane() % 4 * 2 + j;
-        load_values(at + k * dim * 2 + lane() / 4 * eighth * 2, k < count, v[n][j]);
+        load_values(at + k * row_bytes + lane() / 4 * (row_bytes / 8), k < count, v[n][j]);
       }
       AC_UNROLL
       for (int i = 0; i < tiles; ++i) {
         unsigned a[4] = {};
         AC_UNROLL
         for (int n = 0; n < warp_keys / 8; ++n) {
-          a[2 * n] = __byte_perm(v[n][0][i], v[n][1][i], 0x5410);
-          a[2 * n + 1] = __byte_perm(v[n][0][i], v[n][1][i], 0x7632);
+          const unsigned first_key = value_pair(v[n][0], i), second_key = value_pair(v[n][1], i);
+          a[2 * n] = __byte_perm(first_key, second_key, 0x5410);
+          a[2 * n + 1] = __byte_perm(first_key, second_key, 0x7632);
         }
         float(&sum)[4] = out[i];
         sum[0] *= first, sum[1] *= second, sum[2] *= first, sum[3] *= second;
         mma_16x8x16<T>(sum, a, weights);
       }
     }
+    value_scales.load(l.value_scales, p.capacity, next, state.tokens);
     state.ring.release();
   }
 
@@ -241,11 +319,17 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
     }
   }
 }
+// An eighth of a value: elements, or codes.
 template <LayersOp op, LayersPlan plan>
 AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* from, bool are_there,
-                                             unsigned (&v)[dim / 16]) {
+                                             unsigned (&v)[value_words]) {
+  if constexpr (value_words == 2) {
+    const uint2 words = are_there ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+    v[0] = words.x, v[1] = words.y;
+    return;
+  }
   // Lanes whose keys share banks begin with other words.
-  constexpr int each = dim / 64;
+  constexpr int each = divide_up(value_words, 4);
   const bool turned = each == 2 && lane() % 2 == 1;
   uint4 words[each];
   AC_UNROLL
@@ -258,6 +342,14 @@ AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* from, bool are
     v[i * 4] = turned ? other.x : mine.x, v[i * 4 + 1] = turned ? other.y : mine.y;
     v[i * 4 + 2] = turned ? other.z : mine.z, v[i * 4 + 3] = turned ? other.w : mine.w;
   }
+}
+
+// Its i-th two elements.
+template <LayersOp op, LayersPlan plan>
+AC_DEVICE unsigned Layers<op, plan>::value_pair(const unsigned (&v)[value_words], int i) {
+  if constexpr (!op.fp8) return v[i];
+  const uint2 four = widen_codes<T>(v[i / 2]);
+  return i % 2 == 0 ? four.x : four.y;
 }
 
 // Joins some pairs of values of all splits: lanes have a pair each, or share it.

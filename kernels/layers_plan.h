@@ -9,18 +9,21 @@
 namespace ac::kernels {
 
 struct LayersOp {
-  Type type = Type::bf16;  // of weights, hidden states and cache
+  Type type = Type::bf16;  // of weights, hidden states, and the cache if it holds no codes
   int hidden = 1024;
   int heads = 16, kv_heads = 8, head_dim = 128;
   int inter = 3072;
   bool head_norms = false;  // RMSNorm of each query and key head
   Format format{};          // of all weights
-  AC_FIELDS(LayersOp, type, hidden, heads, kv_heads, head_dim, inter, head_norms, format)
+  bool fp8 = false;         // the cache holds codes of FP8: kernels/row_codes.h
+  AC_FIELDS(LayersOp, type, hidden, heads, kv_heads, head_dim, inter, head_norms, format, fp8)
 
   constexpr int group() const { return heads / kv_heads; }
   constexpr int query_rows() const { return heads * head_dim; }
   constexpr int kv_rows() const { return kv_heads * head_dim; }
   constexpr int qkv_rows() const { return query_rows() + 2 * kv_rows(); }
+  // Of a cached key or value, without its scale.
+  constexpr int cached_bytes() const { return head_dim * (fp8 ? 1 : 2); }
 };
 
 // One launch has 30 layers at most: CUDA limits a kernel's parameters to 32,764 bytes.
@@ -36,9 +39,10 @@ struct OfMatrices {
   const void *q, *k, *v, *o, *gate, *up, *down;
 };
 struct LayerPointers {
-  const void *norm, *mlp_norm;  // [hidden]
-  const void *q_norm, *k_norm;  // [head_dim], if op.head_norms
-  void *keys, *values;          // [kv_heads, capacity, head_dim]
+  const void *norm, *mlp_norm;       // [hidden]
+  const void *q_norm, *k_norm;       // [head_dim], if op.head_norms
+  void *keys, *values;               // [kv_heads, capacity, head_dim]
+  float *key_scales, *value_scales;  // [kv_heads, capacity], if op.fp8
   // If the weights are codes.
   OfMatrices scales;  // row by row
   OfMatrices beside;  // the zero points of each scale, or the scale of the whole matrix
@@ -89,8 +93,9 @@ struct LayersPlan {
   constexpr int box_panels() const { return warps; }
 
   constexpr int splits(const LayersOp& op) const { return blocks / op.kv_heads; }
-  // Tokens of which a warp takes keys at once.
-  static constexpr int warp_keys(const LayersOp& op) { return 1024 / op.head_dim; }
+  // Tokens of which a warp takes keys at once, of at most 2 KB; and no more than tensor cores add
+  // up values of.
+  static constexpr int warp_keys(const LayersOp& op) { return op.fp8 ? 16 : 1024 / op.head_dim; }
   constexpr int steps_of(const LayersOp& op, int k) const { return divide_up(k, columns(op)); }
 
   // Shared memory: the ring | each warp's part of an input | the warps' sums of a product, and of
@@ -123,6 +128,7 @@ struct LayersPlan {
   constexpr int attention_floats(const LayersOp& op) const {
     return warps * op.group() * (op.head_dim + 2);
   }
+  static constexpr int new_scales_bytes = 16;  // of this token's key and value
   static constexpr int barriers_of(int stages) { return 2 * stages + 4 + 4; }
   // What of a matrix shares a scale.
   enum class Shared { everything, row, group, block };
@@ -162,7 +168,8 @@ struct LayersPlan {
   constexpr int shared_bytes(const LayersOp& op) const {
     return stages * stage_bytes() + warps * most_steps(op) * input_bytes(op) +
            round_up(sums_rows(op) * warps * 4, 16) + round_up(attention_floats(op) * 4, 16) +
-           (op.group() + 2) * op.head_dim * 2 + round_up(barriers_of(stages) * 8, 16) +
+           (op.group() + 2) * op.head_dim * 2 + new_scales_bytes +
+           round_up(barriers_of(stages) * 8, 16) +
            most_layers * static_cast<int>(sizeof(LayerPointers)) + scales_bytes(op) +
            zeros_bytes(op) + warps * input_sums(op) * 4;
   }
@@ -222,6 +229,7 @@ struct LayersPlan {
     // Codes are multiplied in units of the input.
     if (op.type == Type::f16 && op.format.is_plain())
       return "an input's norm comes after the product: float16 overflows";
+    if (op.fp8 && op.type != Type::bf16) return "weights times scales need the range of bfloat16";
     if (op.head_dim != 64 && op.head_dim != 128) return "head_dim must be 64 or 128";
     if (op.kv_heads < 1 || op.heads % op.kv_heads != 0) return "heads must be whole groups";
     if (op.group() > 8) return "tensor cores take groups up to 8";
@@ -269,7 +277,7 @@ struct LayersParams {
   float scale;  // of the scores
   // Null, or [blocks][layers][points_of_layer]: when a block came to each point, in nanoseconds.
   unsigned long long* stamps;
-  long long unused[5];  // whole 64 bytes, as on a GPU maps have them
+  long long unused[1];  // whole 64 bytes, as on a GPU maps have them
 };
 static_assert(sizeof(LayersParams) % 64 == 0 && sizeof(LayersParams) <= 32764);
 

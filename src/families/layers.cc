@@ -206,8 +206,8 @@ class LayersMatcher {
     const auto& found = std::get<FoundAttention>(attention);
     if (found.rotary != found.head_dim || found.interleaved)
       return refuse("RoPE must turn whole heads, one half with the other");
-    if (found.window > 0 || found.fp8 || found.softcap)
-      return refuse("no attention that is windowed, soft-capped or reads codes");
+    if (found.window > 0 || found.softcap)
+      return refuse("no attention that is windowed or soft-capped");
     LayersOp& op = task.op;
     const LayersOp of_heads{.type = op.type,
                             .hidden = op.hidden,
@@ -216,7 +216,8 @@ class LayersMatcher {
                             .head_dim = found.head_dim,
                             .inter = op.inter,
                             .head_norms = found.operands.q_norm >= 0,
-                            .format = op.format};
+                            .format = op.format,
+                            .fp8 = found.fp8};
     if (operands.layers.size() == 1) op = of_heads;
     if (cpp_of(op) != cpp_of(of_heads)) return refuse("the heads of layers differ");
     layer.q_norm = found.operands.q_norm, layer.k_norm = found.operands.k_norm;
@@ -370,7 +371,8 @@ Cost LayersTask::cost(const Plan& plan, const DeviceInfo& device) const {
 
 double LayersTask::bytes() const {
   const double rows = op.qkv_rows() + op.query_rows() + 3.0 * op.inter;
-  return layers * (weight_bytes(op.format, op.type, rows, op.hidden) + 4.0 * tokens * op.kv_rows());
+  const double cached = 2.0 * op.kv_heads * cached_row_bytes(op.fp8, op.type, op.head_dim);
+  return layers * (weight_bytes(op.format, op.type, rows, op.hidden) + cached * tokens);
 }
 
 double LayersTask::flops() const {
@@ -443,6 +445,10 @@ Generated LayersTask::lower(const Lowering& to, const Plan& plan, const Operands
     }
     const CacheOf cache = cache_of(to, layer.attend);
     of.point(pointers.keys, cache.keys), of.point(pointers.values, cache.values);
+    if (op.fp8) {
+      of.point(pointers.key_scales, cache.key_scales);
+      of.point(pointers.value_scales, cache.value_scales);
+    }
     AC_ASSERT(i == 0 || p.capacity == cache.capacity);
     p.capacity = cache.capacity;
   }

@@ -81,6 +81,12 @@ constexpr const char* kLayersOfAwq =
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
         "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}})";
 
+// Heads of 128 dimensions, for a cache of codes.
+constexpr const char* kLayersOfWideHeads =
+    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
+        "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 33})";
+
 // Floats of 4 bits.
 std::string layers_of_fp4(const char* format, const char* strategy, int group) {
   return fmt::format(
@@ -93,11 +99,13 @@ std::string layers_of_fp4(const char* format, const char* strategy, int group) {
       format, strategy, group);
 }
 
-StepGraph layers_step(const std::string& json) {
+StepGraph layers_step(const std::string& json, KvStorage kv = KvStorage::elements) {
   const DecoderConfig config = parse_config(Json::parse(json), "config");
-  return incrementalise(normalise(build_decoder(config, "layers")));
+  return incrementalise(normalise(build_decoder(config, "layers")), kv);
 }
-StepGraph layers_decoder(const std::string& json) { return decode_instance(layers_step(json)); }
+StepGraph layers_decoder(const std::string& json, KvStorage kv = KvStorage::elements) {
+  return decode_instance(layers_step(json, kv));
+}
 
 // What no config says: LayerNorm, one product for query, key and value, RoPE of neighbouring
 // features and of a part of them, soft-caps.
@@ -247,6 +255,8 @@ std::vector<FamilyModel> family_models(std::int64_t prompt) {
   models.push_back({"layers of nvfp4, decode", layers_decoder(nvfp4), 1});
   models.push_back({"layers of int8, decode", layers_decoder(kLayersOfInt8), 1});
   models.push_back({"layers of fp8, decode", layers_decoder(kLayersOfFp8), 1});
+  models.push_back(
+      {"layers with an fp8 cache, decode", layers_decoder(kLayersOfWideHeads, KvStorage::fp8), 1});
   for (const char* text : kConfigs) {
     const DecoderConfig config = parse_config(Json::parse(text), "config");
     const std::string name = fmt::format("{} {}", config.architecture, short_name(config.dtype));

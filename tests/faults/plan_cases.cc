@@ -93,6 +93,7 @@ constexpr PlanCase kCases[] = {
     {"layers of nvfp4", "layers of nvfp4, decode", "layers/4x1.1.2/3"},
     {"layers of int8", "layers of int8, decode", "layers/4x1.1.2/3"},
     {"layers of fp8", "layers of fp8, decode", "layers/4x1.1.2/3"},
+    {"layers with an fp8 cache", "layers with an fp8 cache, decode", "layers/4x1.1.2/3"},
 };
 constexpr const char *kDraw = "draw", *kMask = "mask";
 // A case of these, as it takes several rows at once.

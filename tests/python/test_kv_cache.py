@@ -7,7 +7,7 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from compiled import ROOT, compile_package, distance, generate, program
+from compiled import ROOT, check, compile_package, distance, generate, phase_of, program
 
 DEMO = ROOT / "examples/demo_model"
 KV = ("--kv", "fp8")
@@ -71,6 +71,17 @@ def test_packages(case, tries, tmp_path):
         plan = json.loads((tmp_path / "package/plan.json").read_text())
         families = {s["family"] for phase in plan["phases"] for s in phase["selections"] if "append_attend" in s["ops"]}
         assert families == {"attention", "prefill_attention"}
+
+
+def test_all_layers_in_one_launch(tmp_path):
+    source = tiny_models.write_case("qwen3_layers", tmp_path / "model")
+    package = tmp_path / "package"
+    families = ("--families", "layers,gemv,attention,prefill_attention,norm,embedding", "--unmeasured")
+    program("compile", source, "-o", package, "--max-context", 64, "--chunk", 16, "-q", *families, *KV)
+    decode = phase_of(json.loads((package / "plan.json").read_text()), "decode")
+    assert [s["ops"] for s in decode["selections"] if s["family"] == "layers"] == [["2 layers"]]
+    for ids in (tiny_models.prompt("qwen3_layers", 40), [3]):
+        check(package, source, ids, 8, *KV)
 
 
 def test_perplexity(tmp_path):

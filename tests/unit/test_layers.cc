@@ -81,6 +81,13 @@ constexpr LayersOp nvfp4 = of_format(
     fine, {.codes = Codes::e2m1, .scale = ScaleType::e4m3, .columns = 16, .global = true});
 constexpr LayersOp mxfp4 =
     of_format(with_zeros, {.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32});
+// Caches of codes: heads of 64 and of 128 dimensions, with weights that are none and that are.
+constexpr LayersOp with_fp8(LayersOp op) {
+  op.fp8 = true;
+  return op;
+}
+constexpr LayersOp small_fp8 = with_fp8(small), wide_fp8 = with_fp8(wide),
+                   fine_fp8 = with_fp8(fine);
 constexpr LayersPlan few{.blocks = 3, .stages = 3, .window = 1};
 constexpr LayersPlan parts{.blocks = 5, .parts_o = 2, .parts_down = 3, .stages = 4, .window = 4};
 constexpr LayersPlan many{.blocks = 9, .parts_o = 2, .stages = 2, .window = 2, .rounds_alone = 0};
@@ -115,6 +122,10 @@ AC_LAYERS_KERNEL(coarse_with_zeros_four_warps, coarse_with_zeros, four_warps)
 AC_LAYERS_KERNEL(bytes_with_zeros_four_warps, bytes_with_zeros, four_warps)
 AC_LAYERS_KERNEL(nvfp4_four_warps, nvfp4, four_warps)
 AC_LAYERS_KERNEL(mxfp4_two_warps, mxfp4, two_warps)
+AC_LAYERS_KERNEL(small_fp8_few, small_fp8, few)
+AC_LAYERS_KERNEL(wide_fp8_many, wide_fp8, many)
+AC_LAYERS_KERNEL(fine_fp8_four_warps, fine_fp8, four_warps)
+AC_LAYERS_KERNEL(fine_fp8_never_alone, fine_fp8, never_alone)
 
 TEST_CASE("all layers in one launch compute what the layers do") {
   for (const Schedule schedule :
@@ -169,6 +180,20 @@ TEST_CASE("all layers in one launch read small floats") {
   CHECK(run_layers<mxfp4, two_warps>(mxfp4_two_warps, Schedule::shuffled, 2, {9}) == "");
 }
 
+TEST_CASE("all layers in one launch attend to a cache of codes") {
+  for (const Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    CAPTURE(static_cast<int>(schedule));
+    CHECK(run_layers<small_fp8, few>(small_fp8_few, schedule, 3, {0, 1, 7, 99, 8, 33}) == "");
+    // Up to 192 tokens one block attends a head, or none does alone.
+    CHECK(run_layers<fine_fp8, four_warps>(fine_fp8_four_warps, schedule, 2, {0, 7, 60}) == "");
+    CHECK(run_layers<fine_fp8, never_alone>(fine_fp8_never_alone, schedule, 2, {0, 17, 99}) == "");
+  }
+  CHECK(run_layers<wide_fp8, many>(wide_fp8_many, Schedule::shuffled, 1, {99, 5}) == "");
+  for (const int tokens : {0, 20, 99})
+    CHECK(run_layers<fine_fp8, never_alone>(fine_fp8_never_alone, Schedule::forward, 1, {tokens},
+                                            false, true) == "");
+}
+
 TEST_CASE("what is no number stays so, whichever block and warp has it") {
   // Of 7 tokens, the block that attends to this one has no other; of 60, its last warp has none.
   for (const int tokens : {0, 7, 20, 60, 99}) {
@@ -216,6 +241,9 @@ TEST_CASE("plans of all layers say what they cannot do") {
     return reason != nullptr && std::string(reason).find(what) != std::string::npos;
   };
   CHECK(says(few.why_illegal({.type = Type::f16}), "overflows"));
+  LayersOp half = with_fp8(coded);
+  half.type = Type::f16;
+  CHECK(says(few.why_illegal(half), "the range of bfloat16"));
   CHECK(says(few.why_illegal({.type = Type::f32}), "16 bits"));
   CHECK(says(few.why_illegal({.head_dim = 96}), "head_dim"));
   CHECK(says(few.why_illegal({.heads = 15}), "whole groups"));
