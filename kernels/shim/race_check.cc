@@ -1,7 +1,6 @@
 #include "kernels/shim/race_check.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <numeric>
 
@@ -34,13 +33,18 @@ RaceChecker::Piece* RaceChecker::find(const void* address) {
   return nullptr;
 }
 
+void RaceChecker::add_stack(const void* begin, std::size_t bytes) {
+  const StackMemory stack{reinterpret_cast<std::uintptr_t>(begin), bytes};
+  stacks_.push_back(stack);
+  stacks_by_address_.insert(
+      std::ranges::upper_bound(stacks_by_address_, stack.begin, {}, &StackMemory::begin), stack);
+}
+
 bool RaceChecker::is_on_stack(const void* address, unsigned thread) const {
-  const auto has = [&](const Piece& stack) {
-    return reinterpret_cast<std::uintptr_t>(address) -
-               reinterpret_cast<std::uintptr_t>(stack.begin) <
-           stack.bytes;
-  };
-  return (thread < stacks_.size() && has(stacks_[thread])) || std::ranges::any_of(stacks_, has);
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (thread < stacks_.size() && stacks_[thread].has(at)) return true;
+  const auto next = std::ranges::upper_bound(stacks_by_address_, at, {}, &StackMemory::begin);
+  return next != stacks_by_address_.begin() && (next - 1)->has(at);
 }
 
 // ---- what orders threads
@@ -104,8 +108,10 @@ bool RaceChecker::ordered(int before, unsigned when, unsigned thread) const {
 
 int RaceChecker::racing_reader(const Byte& byte, unsigned thread) const {
   if (!byte.readers) return ordered(byte.reader, byte.read, thread) ? nobody : byte.reader;
-  for (std::size_t t = 0; t < byte.readers->size(); ++t)
-    if (!ordered(static_cast<int>(t), (*byte.readers)[t], thread)) return static_cast<int>(t);
+  for (const Read& read : *byte.readers) {
+    const auto reader = static_cast<int>(read.thread);
+    if (!ordered(reader, read.when, thread)) return reader;
+  }
   return nobody;
 }
 
@@ -116,10 +122,14 @@ void RaceChecker::note_reader(Byte& byte, unsigned thread) const {
     return;
   }
   if (!byte.readers) {
-    byte.readers = std::make_unique<Clock>(clocks_.size(), 0);
-    (*byte.readers)[static_cast<std::size_t>(byte.reader)] = byte.read;
+    const Read first{static_cast<unsigned>(byte.reader), byte.read};
+    byte.readers = std::make_unique<std::vector<Read>>(1, first);
   }
-  (*byte.readers)[thread] = now;
+  const auto at = std::ranges::lower_bound(*byte.readers, thread, {}, &Read::thread);
+  if (at != byte.readers->end() && at->thread == thread)
+    at->when = now;
+  else
+    byte.readers->insert(at, {thread, now});
 }
 
 void RaceChecker::report(const Piece& piece, const void* address, int first, const Moment& now,

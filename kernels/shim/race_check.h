@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -41,7 +42,8 @@ class RaceChecker {
   // else.
   void start_copy(const void* address, std::size_t bytes, const Moment& now);
   void land_copy(const void* address, std::size_t bytes, const void* barrier = nullptr);
-  void add_stack(const void* begin, std::size_t bytes) { stacks_.push_back({begin, bytes, {}}); }
+  // Of the next thread.
+  void add_stack(const void* begin, std::size_t bytes);
 
   // What orders threads. They meet where `mask` has a bit, counted from `first`, or so many do.
   void meet(unsigned first, unsigned mask);
@@ -67,11 +69,15 @@ class RaceChecker {
     Clock arrived, completed;
   };
   static constexpr int nobody = -1, copy_in_flight = -2;
-  // Who accessed it last, and when by its own clock; all readers if there is more than one.
+  struct Read {
+    unsigned thread = 0, when = 0;
+  };
+  // Who accessed it last, and when by its own clock; all readers, in order, if there is more than
+  // one.
   struct Byte {
     int writer = nobody, reader = nobody;
     unsigned written = 0, read = 0;
-    std::unique_ptr<Clock> readers;
+    std::unique_ptr<std::vector<Read>> readers;
   };
   struct Piece {
     const void* begin;
@@ -90,9 +96,16 @@ class RaceChecker {
   void report(const Piece& piece, const void* address, int first, const Moment& now,
               const char* what);
 
-  std::vector<Piece> shared_, stacks_;
-  std::vector<Clock> clocks_;        // of threads
-  std::vector<unsigned> published_;  // of each thread, by its own clock
+  struct StackMemory {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    bool has(std::uintptr_t address) const { return address - begin < bytes; }
+  };
+
+  std::vector<Piece> shared_;
+  std::vector<StackMemory> stacks_, stacks_by_address_;  // of threads
+  std::vector<Clock> clocks_;                            // of threads
+  std::vector<unsigned> published_;                      // of each thread, by its own clock
   std::map<const void*, Barrier> barriers_;
   GlobalMemory global_;
   Race race_;
