@@ -110,7 +110,7 @@ struct Layers {
   float* const attended;  // [warps][group][dim], then their maxima and totals, [warps][group] each
   T* const queries;       // [group][dim]
   T *const key, *const value;
-  float* const new_scales;  // of those two, if the cache holds codes
+  float* const new_scales;  // of this key and this value, if the cache holds codes
   CopyBarrier *const full, *const empty;
   CopyBarrier *const scales_there, *const scales_read;  // of each product
   // The pointers of all layers: parameters that are new in each layer would be waited for.
@@ -537,9 +537,9 @@ struct Layers {
   AC_DEVICE void attend(State& state, const LayerPointers& l) const;
   AC_DEVICE void append_codes(unsigned (&row)[dim_words], bool is_value, int tokens,
                               const LayerPointers& l) const;
-  // Scales of the cached keys and values that a lane has scores of, if they are codes.
+  // The scales of those cached keys or values whose scores a lane has, if the cache holds codes.
   struct CacheScales;
-  static constexpr int value_words = op.cached_bytes() / 32;  // that a lane takes of a value
+  static constexpr int value_words = op.cached_bytes() / 32;  // of a value, for each lane
   AC_DEVICE static void load_values(const unsigned char* from, bool are_there,
                                     unsigned (&v)[value_words]);
   AC_DEVICE static unsigned value_pair(const unsigned (&v)[value_words], int i);

@@ -41,8 +41,8 @@ AC_DEVICE void Layers<op, plan>::turn(const unsigned (&raw)[dim_words],
   }
 }
 
-// This token's key or value, which a warp has as turn() does, to the cache as codes. The row
-// becomes the codes as elements.
+// Writes this token's key or value to the cache as codes. The warp holds the row as turn() does;
+// afterwards it holds the values of the codes, without their scale.
 template <LayersOp op, LayersPlan plan>
 AC_DEVICE void Layers<op, plan>::append_codes(unsigned (&row)[dim_words], bool is_value, int tokens,
                                               const LayerPointers& l) const {
@@ -75,7 +75,8 @@ template <LayersOp op, LayersPlan plan>
 struct Layers<op, plan>::CacheScales {
   float of[warp_keys / 8][2] = {};
 
-  // Of the warp's keys from one token on. A token that is not there has another's.
+  // Loads the scales of the warp's keys, which begin at token `first`. Where a key is not there,
+  // the last token's scale is read instead: nothing uses it.
   AC_DEVICE void load(const float* all, int capacity, int first, int tokens) {
     if constexpr (op.fp8) {
       const float* const head = all + static_cast<long long>(kv_head()) * capacity;
@@ -98,7 +99,7 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
   }
   const unsigned tag = state.tag;
   const bool appends = split() == sharing - 1;
-  // Scales come a round ahead, the first ones while queries are waited for.
+  // Scales are loaded a round ahead: the first ones while the warp waits for queries.
   CacheScales key_scales, value_scales;
   if (state.tokens > 0) {
     const int first = first_token(0, warp(), sharing);
@@ -173,7 +174,8 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
       out[i][2] = out[i][3] = to_float(value[lane() / 4 * eighth + 2 * i + 1]) * scale;
     }
   }
-  // Of a row, a lane has 16 bytes of each 64: 8 elements, or 16 codes, which are two pieces.
+  // A lane reads 16 bytes of each 64 bytes of a key: 8 elements, or 16 codes, which make two pieces
+  // of 8 elements.
   constexpr int row_bytes = op.cached_bytes(), loads = row_bytes / 64;
   uint4 q[dim / 32];
   AC_UNROLL
@@ -319,7 +321,8 @@ AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) co
     }
   }
 }
-// An eighth of a value: elements, or codes.
+
+// Loads an eighth of a cached value: elements, or codes.
 template <LayersOp op, LayersPlan plan>
 AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* from, bool are_there,
                                              unsigned (&v)[value_words]) {
@@ -344,7 +347,7 @@ AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* from, bool are
   }
 }
 
-// Its i-th two elements.
+// The i-th pair of elements of what load_values() loaded.
 template <LayersOp op, LayersPlan plan>
 AC_DEVICE unsigned Layers<op, plan>::value_pair(const unsigned (&v)[value_words], int i) {
   if constexpr (!op.fp8) return v[i];

@@ -22,7 +22,7 @@ struct LayersOp {
   constexpr int query_rows() const { return heads * head_dim; }
   constexpr int kv_rows() const { return kv_heads * head_dim; }
   constexpr int qkv_rows() const { return query_rows() + 2 * kv_rows(); }
-  // Of a cached key or value, without its scale.
+  // The bytes of one cached key or value, without its scale.
   constexpr int cached_bytes() const { return head_dim * (fp8 ? 1 : 2); }
 };
 
@@ -93,8 +93,8 @@ struct LayersPlan {
   constexpr int box_panels() const { return warps; }
 
   constexpr int splits(const LayersOp& op) const { return blocks / op.kv_heads; }
-  // Tokens of which a warp takes keys at once, of at most 2 KB; and no more than tensor cores add
-  // up values of.
+  // The number of keys that a warp takes at once: 2 KB of them, and no more than the 16 whose
+  // values tensor cores add up at once.
   static constexpr int warp_keys(const LayersOp& op) { return op.fp8 ? 16 : 1024 / op.head_dim; }
   constexpr int steps_of(const LayersOp& op, int k) const { return divide_up(k, columns(op)); }
 

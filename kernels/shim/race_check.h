@@ -42,7 +42,7 @@ class RaceChecker {
   // else.
   void start_copy(const void* address, std::size_t bytes, const Moment& now);
   void land_copy(const void* address, std::size_t bytes, const void* barrier = nullptr);
-  // Of the next thread.
+  // The first call adds the stack of thread 0, the next call that of thread 1, and so on.
   void add_stack(const void* begin, std::size_t bytes);
 
   // What orders threads. They meet where `mask` has a bit, counted from `first`, or so many do.

@@ -483,7 +483,7 @@ def schedules(database):
         return [plan for (plan,) in found]
 
 
-# Of each schedule of which sites were measured: how much longer a step takes with a site than without it.
+# For each schedule whose sites were measured: how much longer a step takes with a site than without it.
 def measured_sites(database):
     with sqlite3.connect(database) as connection:
         found = connection.execute("SELECT plan, setting, samples FROM attempts WHERE region LIKE 'step of %'").fetchall()

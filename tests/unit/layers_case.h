@@ -170,7 +170,7 @@ struct LayersModel {
     LayersCache made{op, {}};
     for (int i = 0; i < count; ++i) {
       const auto code = static_cast<unsigned char>(random());
-      // None is no number.
+      // The two codes that are NaN become numbers.
       made.codes.push_back({(code & 0x7f) == 0x7f ? static_cast<unsigned char>(code - 1) : code});
     }
     std::uniform_real_distribution<float> draw(0.5f / most_e4m3, 2 / most_e4m3);
@@ -410,7 +410,8 @@ std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int laye
       const double change = expected[i] - start[i];
       error += std::pow(model.number(out[i]) - expected[i], 2), size += change * change;
     }
-    // Of few tokens this one counts most, and some of its codes are neighbours.
+    // This token's codes may differ by one step from the reference's: the kernel rounds values that
+    // have 16 bits. With few tokens in the cache, this token has most of the attention.
     if (!(std::sqrt(error / size) < (op.fp8 && tokens < 16 ? 0.04 : 0.01)))
       return fmt::format("after {} tokens the error is {:.4f} of what the layers add", tokens,
                          std::sqrt(error / size));
@@ -424,7 +425,8 @@ std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int laye
         const std::size_t head = j / dim / capacity, token = j / dim % capacity;
         const bool is_new = token == static_cast<std::size_t>(tokens);
         const double right = is_new ? appended[i][head * dim + j % dim] : were.at(j);
-        // Codes may be neighbours: what they are of has 16 bits.
+        // A code may differ by one step, an eighth of its value: the kernel rounds values of 16
+        // bits.
         const double most = is_new ? 0.03 + (op.fp8 ? std::abs(right) / 8 : 0) : 0;
         if (!(std::abs(rows.at(j) - right) <= most))
           return fmt::format("after {} tokens, {} of layer {}, head {}, token {} is {}, not {}",
